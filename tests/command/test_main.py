@@ -325,7 +325,7 @@ def killed(*_, **__):
         ("privacy.ledger.Ledger.reserve", "", 0),
         ("privacy.run._answered", "is spent. Nothing measured was shown", 1),
         ("publish.run_folder.RunFolder.put", "is spent. Nothing measured was shown", 1),
-        ("privacy.ledger.Ledger.settle_on", "is spent. The measurements are kept in", 1),
+        ("privacy.ledger.Ledger.commit", "is spent. The measurements are kept in", 1),
         ("publish.release.release_run.estimate_release", "is spent. The measurements are kept in", 1),
         ("publish.folder.put_in_place", "is spent. The measurements are kept in", 1),
     ],

@@ -23,7 +23,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    *All that is charged to one account of a ledger costs, in all, at most what the account was opened with.*
 
    - A run reserves its cost before anything is drawn, once, or is refused: `Reservation`, `Ledger.reserve`.
-   - A reservation pays for one set of measurements: `Ledger.settle_on`; or for rounds that together cost no more, each
+   - A reservation pays for one set of measurements: `Ledger.commit`; or for rounds that together cost no more, each
      of which begins once over all copies of a journal: `Ledger.begin_round`.
    - Accounts follow from the ledger's entries: `books_of`.
    - These are checked from the first to the last before they are used, so that an edited, cut or older file is noticed:

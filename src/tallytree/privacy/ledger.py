@@ -88,9 +88,9 @@ class Receipt:
         """Tell the ledger which release it paid for."""
         Ledger(self.ledger).record(self.number, release_id)
 
-    def settle_on(self, mark: str) -> None:
-        """Tell the ledger which measurements it paid for; from then on it refuses others."""
-        Ledger(self.ledger).settle_on(self.number, mark)
+    def commit(self, mark: str) -> None:
+        """Commit the reservation to the digest of its measurements; the ledger then refuses others."""
+        Ledger(self.ledger).commit(self.number, mark)
 
 
 # -------------------------------------------------------------------- accounts
@@ -443,8 +443,8 @@ class Ledger:
                 "round", {"receipt": receipt.number, "round": number, "cost": str(cost), "mark": mark, "time": _now()}
             )
 
-    def settle_on(self, number: int, mark: str) -> None:
-        """Put down by which mark the measurements are known that a reservation paid for, or refuse another one.
+    def commit(self, number: int, mark: str) -> None:
+        """Commit a reservation to the digest of its measurements, or refuse another digest.
 
         For noise that is drawn all at once and kept: it is the reservation's only round, and costs all of it. A run
         that was killed before its measurements were kept may draw again under the same reservation, since nobody saw

@@ -22,11 +22,11 @@ be as long as there are groups, so the noise of each part is drawn when its size
 for the reader's ease and not for privacy: a draw depends on its scale and number, which are public, and on nothing
 else.) Totals and the largest size, where a plan asks for them, are the first round. What follows from them
 (`FirstStageFacts`, and which branch an adaptive plan takes) shapes the second. Both branches are checked and paid for
-before anything is drawn. The journal keeps the first answers before the rest is drawn, and a resumed run goes on with them. How much
-memory and disk the rest needs follows from them. So if the rest ends for want of either, no first answer is drawn
-again: what is released does not depend on whether lists of some length would have fitted. The results are in files, and
-nobody sees them before the ledger committed the reservation to their mark (`Ledger.settle_on`): so noise that a killed
-release drew may be drawn anew.
+before anything is drawn. The journal keeps the first answers before the rest is drawn, and a resumed run goes on with
+them. How much memory and disk the rest needs follows from them. So if the rest ends for want of either, no first answer
+is drawn again: what is released does not depend on whether lists of some length would have fitted. The results are in
+files, and nobody sees them before the ledger committed the reservation to their mark (`Ledger.commit`): so noise
+that a killed release drew may be drawn anew.
 
 *A synthesis* (`PrivateTables`) is a run of many rounds. A killed run is resumed by running it again with the same
 journal. Each call is compared with the next round of the journal (its kind, its tables and its cost) and answered from
@@ -213,7 +213,7 @@ def measure(
     `derive_facts` turns measured totals and a measured largest size into the ones that the other questions go by. With
     `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
     account was charged for before. With the `journal` of a run that was killed it charges nothing more. Noise is then
-    drawn anew: who calls this with a journal shows nothing of it before `Ledger.settle_on` took its mark.
+    drawn anew: who calls this with a journal shows nothing of it before `Ledger.commit` took its mark.
 
     Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget at each size (`Plan`),

@@ -461,7 +461,7 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
             raise BudgetError(f"{folder} was made without a ledger: the ledger {ledger.path} did not pay for it")
         if number is None:
             number = ledger.only_unrecorded(str(folder), measurements.budget, measurements.neighbours, ())
-        ledger.settle_on(number, mark)
+        ledger.commit(number, mark)
     ledger.record(number, identity)
     return number, identity
 

@@ -113,7 +113,7 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
 
 def test_a_kill_before_the_ledger_knows_the_measurements_goes_on_with_them(tmp_path, made, ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "settle_on", kill)
+        patch.setattr(Ledger, "commit", kill)
         with pytest.raises(Killed):
             made()
     assert RunFolder(tmp_path / "kept").state().stage == "measured"
@@ -132,7 +132,7 @@ def test_of_two_copies_that_both_draw_one_can_go_on(tmp_path, made, ledger, monk
             made()
     shutil.copytree(tmp_path / "kept", tmp_path / "copy")
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "settle_on", kill)
+        patch.setattr(Ledger, "commit", kill)
         with pytest.raises(Killed):
             made()
     first = made(keep=tmp_path / "copy")

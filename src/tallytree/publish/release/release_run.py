@@ -354,4 +354,4 @@ def _measure_and_keep(
 def _commit(measurements: Measurements) -> None:
     """Commit the reservation to these measurements: the ledger, which took the cost before, takes no others."""
     if measurements.receipt is not None:
-        measurements.receipt.settle_on(measurements.mark)
+        measurements.receipt.commit(measurements.mark)

@@ -66,7 +66,7 @@ class Release(ReleaseContents):
         target, receipt = place_of(Path(directory)), self.measurements.receipt
         if receipt is not None:
             with warn_if_not_recorded(target, receipt):
-                receipt.settle_on(self.measurements.mark)
+                receipt.commit(self.measurements.mark)
         run = None if self.folder is None else RunFolder(self.folder)
         named = (lambda _: None) if run is None else run.keep_id
         release_id = write_release(self, target, replace=replace, named=named, progress=progress)
