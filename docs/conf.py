@@ -14,7 +14,7 @@ author = "The tallytree developers"
 copyright = "The tallytree developers, Apache-2.0"  # noqa: A001
 version = release = VERSION
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4
@@ -26,6 +26,9 @@ add_module_names = False
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True  # attributes are a list of fields: autodoc has those with docstrings already
+napoleon_use_rtype = False  # the type stands before what is returned
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 toc_object_entries = False
@@ -91,20 +94,22 @@ def as_on_the_site(app, docname, source):
 
 
 def as_restructured_text(app, what, name, about, options, lines):
-    """Docstrings are plain text: signs that docutils would take for markup are kept, proofs keep their paragraphs."""
+    """Keep signs that docutils would take for markup, and the paragraphs of proofs; NumPy sections stay as they are."""
+    first = next((place for place, line in enumerate(lines[1:]) if re.fullmatch(r"\s*-{3,}", line)), len(lines))
     kept: list[str] = []
-    for line in lines:
+    for place, line in enumerate(lines):
         before = kept[-1] if kept else ""
         inner, outer = (len(text) - len(text.lstrip()) for text in (line, before))
         item = re.match(r"\s+[a-z][\w ]{2,80}: ", line)
         in_list = re.match(r"\s*[-*>.] ?", before)
-        if line.strip() and before.strip() and not in_list and (inner != outer or item):
+        if place < first and line.strip() and before.strip() and not in_list and (inner != outer or item):
             kept.append("")
-        kept.append(line.replace("|", "\\|") if not line.lstrip().startswith(">>>") else line)
+        code = line.lstrip().startswith((">>>", "..."))
+        kept.append(line if code or place >= first else line.replace("|", "\\|"))
     lines[:] = kept
 
 
 def setup(app):
     """Called by Sphinx."""
     app.connect("source-read", as_on_the_site)
-    app.connect("autodoc-process-docstring", as_restructured_text)
+    app.connect("autodoc-process-docstring", as_restructured_text, priority=400)  # before napoleon reads the sections

@@ -76,19 +76,80 @@ def read(
     memory_limit: str | None = None,
     progress: Progress = silent,
 ) -> GroupSizes:
-    """Count the groups of each size in every leaf region, in the engine that holds the rows.
+    """Count the groups of each size in every leaf region of private microdata.
 
-    `source` is a path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), Arrow data, a table of another
-    engine (`Source`), a Spark data frame, or an Ibis table. `group` and `region` name columns; `hierarchy`, `max_size`,
-    `quantity_bound`, `rows_per_entity` and the `groups` table are public. The exact number of groups in every region is
-    published from that table, so `read` takes it only with `groups_are_public=True`. Raises `SpecError` for wrong
-    options and `InputProblems`, which lists every problem of the data with counts, for the data holder's eyes only.
-    `progress` is told how far DuckDB is.
+    The engine that holds the rows checks and counts them; only counts leave it. The result is sealed: it shows its
+    shape and no count, and only a noisy measurement gets counts out.
 
-    `by` tells groups apart by one or two columns besides: `{"tenure": ["owned", "rented"]}` has the public values, and
-    `decided_by` says whether the "group" decides it or its "members" do (see `tallytree.Category`). The columns are in
-    the groups table, or in the rows and the same in all rows of a group. With a groups table that does not have them
-    the number of groups is public by region, and not by category; each group on the list then has an entity at least.
+    Parameters
+    ----------
+    source : path, list of paths, table or Source
+        The microdata, one row per entity: a path, a glob or a list of paths (Parquet, CSV, a DuckDB file), Arrow data,
+        a table of another engine (`Source`), a Spark data frame, or an Ibis table.
+    group : str
+        The column that says which group a row belongs to.
+    region : str or list of str, optional
+        The column with the leaf's id or name, or one column per level. A hierarchy of a single leaf needs none.
+    hierarchy : Hierarchy, optional
+        The public tree of regions. Without it, the regions come from `groups`, or from the rows if
+        `regions_are_public`.
+    max_size : int
+        The largest size that is counted separately; larger groups count as this size. Public.
+    name : str, optional
+        The name of the data set in the ledger. The default is the file's name without its ending.
+    quantity : str, optional
+        A column of non-negative integers. A group's size is then the sum of this column, not its number of rows.
+    quantity_bound : int, optional
+        The largest quantity that one row may have. Public, and needed with `quantity`.
+    entity : str, optional
+        The column that says whose row it is. Without it, each row is an entity.
+    rows_per_entity : int, optional
+        The largest number of rows that one entity may have. Public. Rows beyond it are dropped at random. Without it,
+        every entity must have a single row.
+    groups : path, table or Source, optional
+        A public list of all groups with their regions. Its exact number of groups in every region is published.
+    groups_are_public : bool, default False
+        Your declaration that the list `groups` is public. It is needed with `groups`.
+    on_spanning_group : {"error", "split"}, default "error"
+        What to do with a group that has rows in two leaves: refuse the data, or count each pair of group and region as
+        one group.
+    regions_are_public : bool, default False
+        Your declaration that the list of regions that occur in the rows is public knowledge.
+    table : str, optional
+        The table of a DuckDB file to read `source` from.
+    groups_table : str, optional
+        The table of a DuckDB file to read `groups` from.
+    by : mapping or Categories, optional
+        One or two columns that divide groups besides their region, with their public values:
+        ``{"tenure": ["owned", "rented"]}``. The columns are in the groups table, or in the rows with the same value in
+        all rows of a group. If a groups table lacks them, the number of groups is public by region and not by category,
+        and each group on the list must have an entity.
+    decided_by : str or mapping, optional
+        Who decides a group's value: "group" or "members", for all columns or by column. See `Category`.
+    memory_limit : str, optional
+        How much memory DuckDB may use, such as "2GB". The default is most of the memory.
+    progress : callable, optional
+        A function that is called with how far DuckDB is.
+
+    Returns
+    -------
+    GroupSizes
+        The private counts, behind public facts.
+
+    Raises
+    ------
+    SpecError
+        If an option is wrong.
+    DataError
+        If the data have problems. `InputProblems` lists all of them with exact counts, for the data holder only.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> people = pa.table({"home": ["a", "a", "b", "c"], "county": ["X", "X", "Y", "Y"]})
+    >>> counties = tt.Hierarchy.from_levels({"county": ["X", "Y"]}, ["county"])
+    >>> tt.read(people, group="home", region="county", hierarchy=counties, max_size=3)
+    GroupSizes(Hierarchy(total 1 → county 2), sizes 1–3, private totals)
     """
     categories = Categories.of(by, decided_by)
     options = Options(

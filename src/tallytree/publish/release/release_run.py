@@ -134,24 +134,81 @@ def release(
     keep: str | PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Release:
-    """Measure private group sizes within a budget, and estimate consistent counts from the measurements.
+    """Release group sizes: measure private counts within a budget and estimate consistent counts from them.
 
-    `shares` divides the budget over the levels, or `priority` does ("upper", "balanced" or "leaves"). If neither is
-    given, the mechanism "tallytree" chooses the shares from the budget and the tree; all others use equal shares.
-    `options` are the mechanism's own. With a public `prior` (see `plan`) the mechanism `auto` is the one with the least
-    predicted error; otherwise it goes by sensitivities. With a `ledger` the cost is taken from the
-    data set's account first; files that another account was charged for are refused, unless the accounts are linked or
-    `same_data` says that it is meant: the privacy statement then names these accounts. Files that are none of those
-    that the data set's account was charged for before are refused, unless `changed_files` says that they are the same
-    data, corrected or in another format. Without a ledger nothing checks
-    what else was released, and the privacy statement says so. (The command asks first; who calls this function chose.)
-    `keep` names a folder that receives the measurements as soon as they are made, so that `resume` can go on from there
-    and spends nothing more; from a run that was killed before they were there, call this again with the same folder.
-    With a ledger and without `keep` that is a new folder beside the ledger, until the release is saved. An error or an
-    interrupt after the budget was reserved says what was spent and where to go on from.
-    `intervals` says which error bars the counts get, at the level `confidence`: "all",
-    "guaranteed" (typical ones take 25 more estimates) or "none". `areas` publishes totals of areas that are no regions,
-    such as {"school_districts": "districts.csv"}: public lists of leaves, as `Release.ask_each` takes them.
+    Everything that public facts rule out is refused before the budget is spent. An error or an interrupt after the
+    budget was reserved says what was spent and how to go on.
+
+    Parameters
+    ----------
+    group_sizes : GroupSizes
+        The private counts, from `read`.
+    budget : Budget or mapping
+        What may be spent: a `Budget`, or the words of a spec such as ``{"epsilon": 1}``.
+    unit : PrivacyUnit or str
+        Whom the release protects: `one_entity()`, `one_group()`, or their names.
+    mechanism : str, default "auto"
+        What to measure and how to estimate from it. With a public `prior`, "auto" is the mechanism with the smallest
+        predicted error; otherwise it goes by sensitivities.
+    options : mapping, optional
+        Options of the mechanism.
+    shares : mapping or sequence, optional
+        How the levels share the budget, such as ``{"nation": 1, "state": 1, "county": 2}``. Without `shares` and
+        `priority`, the mechanism "tallytree" chooses the shares from the budget and the tree; all others use equal
+        shares.
+    priority : {"upper", "balanced", "leaves"}, optional
+        Which levels should get more of the budget, instead of `shares`.
+    prior : optional
+        Public expectations for the choice of the mechanism, as `plan` takes them.
+    ledger : path or Ledger, optional
+        The ledger that holds the data set's account. The cost is taken from it first. Without a ledger nothing checks
+        what else was released, and the privacy statement says so.
+    same_data : bool, default False
+        Accept files that another account was charged for. Without it such files are refused, unless the accounts are
+        linked. The privacy statement then names these accounts.
+    changed_files : bool, default False
+        Accept files that the account was not charged for before: the same data, corrected or in another format.
+    noise : {"tallytree", "opendp"}, default "tallytree"
+        The library that draws the noise.
+    title : str, optional
+        The title of the release.
+    intervals : {"all", "guaranteed", "none"}, default "all"
+        Which intervals the counts get. Typical intervals take 25 more estimates.
+    confidence : float, default 0.95
+        The level of the intervals.
+    areas : mapping, optional
+        Custom areas to publish totals of, such as ``{"school_districts": "districts.csv"}``: public lists of leaves, as
+        `Release.ask_each` takes them.
+    keep : path, optional
+        A folder that receives the measurements as soon as they are drawn, so that `resume` can go on from there and
+        spends nothing more. If a run was killed before they were there, call `release` again with the same folder. With
+        a ledger and without `keep`, a new folder beside the ledger is used until the release is saved.
+    progress : callable, optional
+        A function that is called with each step of the work.
+
+    Returns
+    -------
+    Release
+        The counts with their intervals. Everything in it is public. `Release.save` writes it.
+
+    Raises
+    ------
+    SpecError
+        If a public input is wrong, such as an option, a share or a unit.
+    BudgetError
+        If the budget is malformed, or the account in the ledger cannot pay it.
+    ReleaseError
+        If the release needs more memory or disk space than there is.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> people = pa.table({"home": ["a", "a", "b", "c"], "county": ["X", "X", "Y", "Y"]})
+    >>> counties = tt.Hierarchy.from_levels({"county": ["X", "Y"]}, ["county"])
+    >>> sizes = tt.read(people, group="home", region="county", hierarchy=counties, max_size=3)
+    >>> made = tt.release(sizes, budget=tt.Budget(epsilon=1), unit=tt.one_entity(), intervals="none")
+    >>> made.table().column_names
+    ['level', 'region', 'name', 'size', 'count']
     """
     publication = Publication.of(group_sizes, title, intervals, confidence, areas)
     design = Design(Budget.of(budget), unit, mechanism, options, shares, priority, prior)
@@ -279,9 +336,40 @@ def resume(
     areas: Mapping[str, Any] | None = None,
     progress: Progress = silent,
 ) -> Release:
-    """Finish a release whose measurements were kept in `folder` before it was interrupted; nothing more is spent.
+    """Finish an interrupted release from the measurements that its folder holds.
 
-    `auto` is the mechanism that the measurements were made for, with its options.
+    It spends nothing more.
+
+    Parameters
+    ----------
+    folder : path
+        The folder that was named by `keep` in `release`, or that an error named.
+    mechanism : str, default "auto"
+        The mechanism to estimate with. "auto" is the one that the measurements were drawn for, with its options.
+    options : mapping, optional
+        Options of the mechanism.
+    title : str, optional
+        The title of the release.
+    intervals : {"all", "guaranteed", "none"}, default "all"
+        Which intervals the counts get, as in `release`.
+    confidence : float, default 0.95
+        The level of the intervals.
+    areas : mapping, optional
+        Custom areas to publish totals of, as in `release`.
+    progress : callable, optional
+        A function that is called with each step of the work.
+
+    Returns
+    -------
+    Release
+        The release that `release` would have returned.
+
+    Raises
+    ------
+    SpecError
+        If an argument is wrong, or the mechanism cannot estimate from these measurements.
+    ReleaseError
+        If the folder holds no measurements of a run.
     """
     run = RunFolder(place_of(Path(folder)))
     measurements = run.measurements()

@@ -42,24 +42,77 @@ _ID = "_release_id"  # beside the fields, so that a copy with other contents doe
 
 
 class Release(ReleaseContents):
-    """Counts of groups by region and size, with the measurements they came from. Everything in it is public.
+    """Query, show and save released counts of groups by region and size.
 
-    `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
+    Make one with `release`, or read one with `Release.load`. Everything in it is public.
+
+    Attributes
+    ----------
+    counts : array of int
+        The counts, `[regions, sizes]` in the order of `hierarchy`. The last of the `sizes` stands for all larger ones
+        too.
+    measurements : Measurements
+        The noisy measurements that the counts were estimated from.
+    made_by : Mechanism
+        The mechanism that estimated the counts.
+    certificate : str
+        What the mechanism proved of the counts.
+    title : str
+        The title.
+    error_bars : ErrorBars
+        The intervals of the counts.
+    fallback : Fallback or None
+        Why another mechanism than the one that was asked for estimated the counts, if it did.
+    areas : tuple
+        The published custom areas.
+    partial : bool
+        Whether only a part of a saved release was read. Such a part cannot be saved.
+    folder : path or None
+        The folder of the run, until the release is saved.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> rows = {"home": [1, 1, 2, 3, 4], "county": ["X", "X", "X", "Y", "Y"]}
+    >>> counties = tt.Hierarchy.from_levels({"county": ["X", "Y"]}, ["county"])
+    >>> sizes = tt.read(pa.table(rows), group="home", region="county", hierarchy=counties, max_size=3)
+    >>> release = tt.release(sizes, budget={"epsilon": 1}, unit="one_entity")
+    >>> release.hierarchy, release.sizes
+    (Hierarchy(total 1 → county 2), range(1, 4))
     """
 
     @property
     def release_id(self) -> str | None:
-        """The id that it was loaded or last saved with; None before that."""
+        """Return the id that the release was loaded or last saved with, or None before that."""
         found: str | None = self.__dict__.get(_ID)
         return found
 
     @expecting(directory=PATH, replace=FLAG)
     def save(self, directory: str | PathLike[str], *, replace: bool = False, progress: Progress = silent) -> str:
-        """Write the release directory, whole or not at all, and return the release's id.
+        """Write the release directory, completely or not at all.
 
-        The id is the digest of the manifest, which holds the digests of all other files: `verify(directory, id=…)`. The
-        ledger that paid is told it; where that fails there is a warning, and `tallytree ledger record` does it later.
-        A folder that the run was kept in is removed then, unless `keep` named it.
+        If a ledger paid for the release, the id is recorded there. If recording fails, there is a warning, and
+        `tallytree ledger record` does it later. A folder of the run that `keep` did not name is then removed.
+
+        Parameters
+        ----------
+        directory : path
+            The directory to write.
+        replace : bool, default False
+            Replace a release that is there.
+        progress : callable, optional
+            A function that is called with each step of the work.
+
+        Returns
+        -------
+        str
+            The release's id: the digest of the manifest, which holds the digests of all other files. Keep it for
+            ``verify(directory, id=…)``.
+
+        Raises
+        ------
+        ReleaseError
+            If the directory cannot be written, or the release is only a part of one.
         """
         if self.partial:
             raise ReleaseError("this is a part of a release, so it is not saved; load all of it with Release.load")
@@ -81,12 +134,41 @@ class Release(ReleaseContents):
     @classmethod
     @expecting(directory=PATH)
     def load(cls, directory: str | PathLike[str]) -> Release:
-        """Read a saved release; `verify` says whether it is sound."""
+        """Read a saved release; `verify` checks whether it is sound.
+
+        Parameters
+        ----------
+        directory : path
+            The release directory.
+
+        Returns
+        -------
+        Release
+            The release, with its id.
+
+        Raises
+        ------
+        ReleaseError
+            If the directory cannot be read as a release.
+        """
         return cls.of(read_release(Path(directory)), Path(directory))
 
     @classmethod
     def of(cls, contents: ReleaseContents, directory: Path) -> Release:
-        """What was read of a directory, with the release's id."""
+        """Return the release of what was read from a directory, with the release's id.
+
+        Parameters
+        ----------
+        contents : ReleaseContents
+            What was read.
+        directory : Path
+            The directory it was read from.
+
+        Returns
+        -------
+        Release
+            The release.
+        """
         release = cls(**vars(contents))
         if (manifest := directory / MANIFEST).is_file():
             release.__dict__[_ID] = digest(manifest)
@@ -101,11 +183,24 @@ class Release(ReleaseContents):
         entities: str = "entities",
         directory: str | PathLike[str] = "release/",
     ) -> Page:
-        """A page for people, one HTML file that loads nothing: `release.report().save("report.html")`.
+        """Write a report for people, as one HTML page that loads nothing.
 
-        `map` is a GeoJSON file, or its content, with an area for each region of a level: a property of its features
-        holds the regions' ids or names. `groups` and `entities` are what these are called, in the plural. `directory`
-        is where the page says that the files are.
+        Parameters
+        ----------
+        map : path or mapping, optional
+            A GeoJSON file, or its content, with an area for each region of a level. A property of its features holds
+            the regions' ids or names.
+        groups : str, default "groups"
+            What groups are called, in the plural.
+        entities : str, default "entities"
+            What entities are called, in the plural.
+        directory : path, default "release/"
+            Where the page says that the files are.
+
+        Returns
+        -------
+        Page
+            The page: ``release.report().save("report.html")``.
         """
         from tallytree.publish.report.release_page import make_release_page
 
@@ -114,17 +209,46 @@ class Release(ReleaseContents):
 
     @expecting(directory=PATH)
     def export(self, directory: str | PathLike[str], *, to: Format, progress: Progress = silent) -> tuple[str, ...]:
-        """Write counts and numbers of entities for other software, and return the names of the files.
+        """Write counts and numbers of entities for other software.
 
-        `to` is "sdmx-csv" (SDMX-CSV 2.0 with its structure), "json-stat" (JSON-stat 2.0) or "csvw" (CSV on the Web).
-        The directory must not exist yet. A release that is too large for a format is refused with a ReleaseError.
+        Parameters
+        ----------
+        directory : path
+            The directory to write. It must not exist yet.
+        to : {"sdmx-csv", "json-stat", "csvw"}
+            The format: SDMX-CSV 2.0 with its structure, JSON-stat 2.0, or CSV on the Web.
+        progress : callable, optional
+            A function that is called with each step of the work.
+
+        Returns
+        -------
+        tuple of str
+            The names of the files.
+
+        Raises
+        ------
+        ReleaseError
+            If the release is too large for the format, or the directory cannot be written.
         """
         return export(self, Path(directory), to=to, progress=progress)
 
     def plot(self, region: str | None = None) -> Any:
-        """A chart (Altair) of the groups by size in a region, by id or name; of the whole if left out.
+        """Draw a chart of the groups of a region by size, with recommended intervals if the release has them.
 
-        It shows recommended intervals if the release has them. `tallytree.core.display.save(chart, "c.png")` keeps it.
+        Parameters
+        ----------
+        region : str, optional
+            The id or name of a region. The default is the whole.
+
+        Returns
+        -------
+        altair.Chart
+            The chart. `tallytree.core.display.save(chart, "c.png")` saves it.
+
+        Raises
+        ------
+        SpecError
+            If the region is unknown, or Altair is not installed.
         """
         return plot_counts(self, region)
 
@@ -139,11 +263,36 @@ class Release(ReleaseContents):
         confidence: float | None = None,
         progress: Progress = silent,
     ) -> RegionMap:
-        """A map of the regions, coloured by an answer about each and hatched where that is too uncertain.
+        """Draw a map of the regions, coloured by an answer about each and hatched where it is too uncertain.
 
-        `geojson` is a file or its content; its areas are matched with the regions of one level by the property that
-        holds their ids or names. Without `sizes` it is the mean size; with them what part of all groups has these
-        sizes, unless `kind` says otherwise. The map shows itself in a notebook, and `save("map.svg")` keeps it.
+        Parameters
+        ----------
+        geojson : path or mapping
+            A GeoJSON file or its content. Its areas are matched with the regions of one level by the property that
+            holds their ids or names.
+        sizes : int, str or list of int, optional
+            The sizes that the map is about. All sizes by default.
+        kind : {"share", "mean", "sum"}, optional
+            What to show. The default is the mean size without `sizes` and `of`, and with one of them the share of all
+            groups.
+        by : mapping, optional
+            Values of categories, such as ``{"tenure": "rented"}``.
+        of : mapping, optional
+            For a share: the values of categories whose share is shown.
+        confidence : float, optional
+            The level of the intervals. The default is the release's own.
+        progress : callable, optional
+            A function that is called with each step of the work.
+
+        Returns
+        -------
+        RegionMap
+            The map. It shows itself in a notebook, and ``save("map.svg")`` saves it.
+
+        Raises
+        ------
+        SpecError
+            If the areas do not match the regions of a level, or a size or category is unknown.
         """
         wanted = kind or ("mean" if sizes is None and of is None else "share")
         places = read_map(geojson, self.hierarchy.regions)
@@ -169,14 +318,14 @@ class Release(ReleaseContents):
 
         Parameters
         ----------
-        query
+        query : Query
             What is asked: a kind, regions, sizes and values of categories.
-        confidence
-            Level of the intervals; the release's own if left out.
-        typical
-            With `False`, typical intervals are left out. They take 25 estimates.
-        progress
-            Is called with each step of the estimates.
+        confidence : float, optional
+            The level of the intervals. The default is the release's own.
+        typical : bool, default True
+            Compute typical intervals. They take 25 estimates.
+        progress : callable, optional
+            A function that is called with each step of the estimates.
 
         Returns
         -------
@@ -187,6 +336,11 @@ class Release(ReleaseContents):
         ------
         SpecError
             If the query names an unknown region, size or category.
+
+        Examples
+        --------
+        >>> release.ask(tt.Query("share", "X", ">=2"), typical=False).question
+        'share of size 2 or more among the groups in X'
         """
         return answer_queries(self, [query], confidence=confidence, typical=typical, progress=progress)[0]
 
@@ -203,15 +357,15 @@ class Release(ReleaseContents):
 
         Parameters
         ----------
-        query
+        query : Query
             What is asked of each. With `level`, its regions say within which regions.
-        level
+        level : str, optional
             The name of a level.
-        areas
+        areas : mapping, path or table, optional
             Lists of regions by the areas' names; or a CSV file, a Parquet file or a table with the columns `area` and
-            `region`. A region that is no leaf stands for its leaves; a leaf may lie in several areas.
-        category
-            The name of a category; the last answer is the sum over its values.
+            `region`. A region that is not a leaf stands for its leaves; a leaf may lie in several areas.
+        category : str, optional
+            The name of a category. The last answer is the sum over its values.
         confidence, typical, progress
             As in `ask`. All typical intervals come from one run of replicates.
 
@@ -220,24 +374,115 @@ class Release(ReleaseContents):
         list of Answer
             In the order of the hierarchy, of the areas or of the values.
 
+        Raises
+        ------
+        SpecError
+            If the query, the level, an area or the category is unknown.
+
         Examples
         --------
-        ``release.ask_each(Query("share", "Oregon", ">=6"), level="county")``
+        >>> answers = release.ask_each(tt.Query("sum", sizes=">=2"), level="county", typical=False)
+        >>> [answer.regions for answer in answers]
+        [('X',), ('Y',)]
         """
         return answer_queries(self, split_query(query, self.hierarchy, level, areas, category), **options)
 
     def estimate(self, regions: Regions, sizes: Sizes = None, *, by: By = None, **options: Unpack[Options]) -> Answer:
-        """Number of groups: `ask(Query("sum", …))`."""
+        """Estimate the number of groups; short for ``ask(Query("sum", …))``.
+
+        Parameters
+        ----------
+        regions : str or list of str, optional
+            Ids or names of regions; several are summed. None is the whole.
+        sizes : int, str or list of int, optional
+            Sizes, such as 3, [1, 2], ">=6", "3-5" or "1,2,7+". All sizes by default.
+        by : mapping, optional
+            Values of categories, such as ``{"tenure": "rented"}``.
+        confidence, typical, progress
+            As in `ask`.
+
+        Returns
+        -------
+        Answer
+            The number of groups, with its intervals.
+
+        Raises
+        ------
+        SpecError
+            If a region, size or category is unknown.
+
+        Examples
+        --------
+        >>> answer = release.estimate("X", ">=2", typical=False)
+        >>> answer.kind, answer.regions, answer.confidence
+        ('sum', ('X',), 0.95)
+        """
         return self.ask(Query("sum", regions, sizes, by), **options)
 
     def share(
         self, regions: Regions, sizes: Sizes = None, *, of: By = None, by: By = None, **options: Unpack[Options]
     ) -> Answer:
-        """Share of sizes, or with `of` of values of categories, among all groups: `ask(Query("share", …))`."""
+        """Estimate the share of sizes, or of values of categories; short for ``ask(Query("share", …))``.
+
+        Parameters
+        ----------
+        regions : str or list of str, optional
+            Ids or names of regions; several are summed. None is the whole.
+        sizes : int, str or list of int, optional
+            Sizes, as in `estimate`.
+        of : mapping, optional
+            The values of categories whose share among all groups of these sizes is wanted.
+        by : mapping, optional
+            Values of categories, such as ``{"tenure": "rented"}``.
+        confidence, typical, progress
+            As in `ask`.
+
+        Returns
+        -------
+        Answer
+            The share, from 0 to 1, with its intervals.
+
+        Raises
+        ------
+        SpecError
+            If a region, size or category is unknown.
+
+        Examples
+        --------
+        >>> release.share("X", "1", typical=False).kind
+        'share'
+        """
         return self.ask(Query("share", regions, sizes, by, of), **options)
 
     def mean_size(self, regions: Regions, *, by: By = None, **options: Unpack[Options]) -> Answer:
-        """Entities per group, where larger sizes than the last count as the last: `ask(Query("mean", …))`."""
+        """Estimate the number of entities per group; short for ``ask(Query("mean", …))``.
+
+        Sizes larger than the last one count as the last one.
+
+        Parameters
+        ----------
+        regions : str or list of str, optional
+            Ids or names of regions; several are summed. None is the whole.
+        by : mapping, optional
+            Values of categories, such as ``{"tenure": "rented"}``.
+        confidence, typical, progress
+            As in `ask`.
+
+        Returns
+        -------
+        Answer
+            The mean size, with its intervals.
+
+        Raises
+        ------
+        SpecError
+            If a region or category is unknown.
+
+        Examples
+        --------
+        >>> release.mean_size("X", typical=False).kind
+        'mean'
+        """
         return self.ask(Query("mean", regions, by=by), **options)
 
     def ratio(
@@ -251,7 +496,40 @@ class Release(ReleaseContents):
         to_by: By = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Number of groups divided by that of other regions: `ask(Query("ratio", …))`."""
+        """Divide the number of groups by that of other regions; short for ``ask(Query("ratio", …))``.
+
+        Parameters
+        ----------
+        regions : str or list of str
+            Ids or names of the regions in the numerator.
+        to : str or list of str
+            Ids or names of the regions in the denominator.
+        sizes : int, str or list of int, optional
+            Sizes in the numerator, as in `estimate`.
+        to_sizes : int, str or list of int, optional
+            Sizes in the denominator. The default is the same sizes.
+        by : mapping, optional
+            Values of categories in the numerator.
+        to_by : mapping, optional
+            Values of categories in the denominator.
+        confidence, typical, progress
+            As in `ask`.
+
+        Returns
+        -------
+        Answer
+            The ratio, with its intervals. It is unbounded if the denominator may be zero.
+
+        Raises
+        ------
+        SpecError
+            If a region, size or category is unknown.
+
+        Examples
+        --------
+        >>> release.ratio("X", "Y", typical=False).kind
+        'ratio'
+        """
         query = Query("ratio", regions, sizes, by, to=to, to_sizes=to_sizes, to_by=to_by)
         return self.ask(query, **options)
 
@@ -266,7 +544,40 @@ class Release(ReleaseContents):
         to_by: By = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Number of groups minus that of other regions: `ask(Query("difference", …))`."""
+        """Subtract the number of groups of other regions; short for ``ask(Query("difference", …))``.
+
+        Parameters
+        ----------
+        regions : str or list of str
+            Ids or names of the regions to subtract from.
+        to : str or list of str
+            Ids or names of the regions that are subtracted.
+        sizes : int, str or list of int, optional
+            Sizes, as in `estimate`.
+        to_sizes : int, str or list of int, optional
+            Sizes of what is subtracted. The default is the same sizes.
+        by : mapping, optional
+            Values of categories.
+        to_by : mapping, optional
+            Values of categories of what is subtracted.
+        confidence, typical, progress
+            As in `ask`.
+
+        Returns
+        -------
+        Answer
+            The difference, with its intervals.
+
+        Raises
+        ------
+        SpecError
+            If a region, size or category is unknown.
+
+        Examples
+        --------
+        >>> release.difference("X", "Y", "1", typical=False).kind
+        'difference'
+        """
         query = Query("difference", regions, sizes, by, to=to, to_sizes=to_sizes, to_by=to_by)
         return self.ask(query, **options)
 
@@ -279,9 +590,39 @@ class Release(ReleaseContents):
         by: By = None,
         confidence: float | None = None,
     ) -> Any:
-        """Guaranteed intervals that hold for all sizes together: a pyarrow Table like `table`.
+        """Compute guaranteed intervals that hold for all sizes together.
 
-        Each region or area has a band of its own. Raises ReleaseError where nothing is guaranteed.
+        Each region or area has a band of its own.
+
+        Parameters
+        ----------
+        regions : str or list of str, optional
+            Ids or names of regions. None is the whole.
+        sizes : int, str or list of int, optional
+            Sizes, as in `estimate`.
+        areas : mapping, path or table, optional
+            Areas instead of regions, as in `ask_each`.
+        by : mapping, optional
+            Values of categories, such as ``{"tenure": "rented"}``.
+        confidence : float, optional
+            The level of the intervals. The default is the release's own.
+
+        Returns
+        -------
+        pyarrow.Table
+            A table like `table`.
+
+        Raises
+        ------
+        ReleaseError
+            If nothing is guaranteed for these measurements.
+        SpecError
+            If a region, size or category is unknown.
+
+        Examples
+        --------
+        >>> release.bands("X").num_rows
+        3
         """
         tree = self.hierarchy.regions
         each = [tree.ids[one] for one in named_regions(regions, tree)] if areas is None else read_areas(areas, tree)

@@ -1,0 +1,210 @@
+"""The docstrings of public names: they are in NumPy sections, name every parameter, and their examples run."""
+
+import doctest
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import tallytree
+
+DOCS = Path(__file__).parent.parent / "docs"
+# What has no `Parameters` yet: this list only gets shorter.
+PENDING: set[str] = {
+    "Answer.between",
+    "Answer.shown",
+    "Answer.shown_ends",
+    "Attribute",
+    "Attribute.from_json",
+    "Below",
+    "Below.check",
+    "Budget",
+    "Budget.charge_in",
+    "Budget.from_json",
+    "Budget.of",
+    "Categories",
+    "Categories.from_json",
+    "Categories.of",
+    "Categories.places_of",
+    "Category",
+    "Has",
+    "Has.check",
+    "Hierarchy.above_leaves",
+    "Hierarchy.add_up",
+    "Hierarchy.aggregate",
+    "Hierarchy.by_category",
+    "Hierarchy.children_of",
+    "Hierarchy.from_edges",
+    "Hierarchy.from_layout",
+    "Hierarchy.from_levels",
+    "Hierarchy.from_regions",
+    "Hierarchy.level_slice",
+    "Hierarchy.margin_sums",
+    "Hierarchy.on_level",
+    "Hierarchy.over_categories",
+    "Hierarchy.path_of",
+    "HouseholdNeighbours",
+    "HouseholdNeighbours.cells_sensitivity",
+    "HouseholdNeighbours.sensitivity",
+    "Implies",
+    "Implies.check",
+    "Ledger",
+    "Ledger.account",
+    "Ledger.anchor",
+    "Ledger.begin_round",
+    "Ledger.check",
+    "Ledger.entries",
+    "Ledger.link",
+    "Ledger.only_unrecorded",
+    "Ledger.open",
+    "Ledger.paid_for",
+    "Ledger.record",
+    "Ledger.reserve",
+    "Ledger.settle_on",
+    "Marginal",
+    "Marginal.cells",
+    "Marginal.check",
+    "Marginal.from_json",
+    "Marginal.shape",
+    "Measurements.columns",
+    "Measurements.lengths",
+    "Measurements.on_level",
+    "Measurements.passing",
+    "Measurements.regions_of",
+    "Measurements.sizes_of",
+    "Measurements.stacked",
+    "Measurements.totals_of",
+    "Measurements.variances",
+    "Neighbours",
+    "Neighbours.of",
+    "Neighbours.sensitivity",
+    "Plan",
+    "Plan.branch",
+    "Plan.cost",
+    "PlanReport.best",
+    "PlanReport.of",
+    "PlanReport.suggest",
+    "Prior",
+    "Prior.fitted",
+    "PrivacyUnit",
+    "PrivacyUnit.of",
+    "Role",
+    "Role.check",
+    "Role.from_json",
+    "Schema",
+    "Schema.attribute",
+    "Schema.from_json",
+    "SizeClass",
+    "SizeClass.allowed",
+    "SizeClass.check",
+    "Source",
+    "Structure",
+    "Structure.check",
+    "Structure.from_json",
+    "Structure.role",
+    "Synthesis.draw",
+    "Synthesis.save",
+    "Workload",
+    "Workload.check",
+    "Workload.from_json",
+    "load_measurements",
+    "measure",
+    "one_entity",
+    "one_group",
+    "plan",
+    "population_files",
+    "read_households",
+    "save_measurements",
+    "schema_from_codebook",
+    "schema_from_sample",
+    "synthesize",
+    "verify",
+}
+# Values that callers get and do not make: their fields need no `Parameters`.
+RESULTS = {"Answer", "GroupSizes", "Hierarchy", "Households", "Measurements", "PlanReport", "Release", "Synthesis"}
+
+
+def unwrapped(member):
+    """The function of a method, property or cached property; None for anything else."""
+    for inner in ("__func__", "fget", "func"):
+        member = getattr(member, inner, None) or member
+    return member if inspect.isfunction(member) else None
+
+
+def public_objects():
+    """Every public function, class, method and property, by name."""
+    for name in tallytree.__all__:
+        public = getattr(tallytree, name)
+        yield name, public
+        if inspect.isclass(public) and not issubclass(public, Exception):
+            for base in public.__mro__:
+                for key, member in vars(base).items():
+                    if not key.startswith("_") and (function := unwrapped(member)) is not None:
+                        yield f"{name}.{key}", function
+
+
+OBJECTS = dict(public_objects())
+
+
+def section(docstring, title):
+    """The lines of a NumPy section."""
+    found = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", docstring, re.MULTILINE | re.DOTALL)
+    return "" if found is None else found[1]
+
+
+def named_parameters(docstring):
+    """The parameters that a docstring describes, in its sections `Parameters` and `Attributes`."""
+    lines = section(docstring, "Parameters") + section(docstring, "Attributes")
+    heads = re.findall(r"^([\w, ]+?)(?: :.*)?$", lines, re.MULTILINE)
+    return {name.strip() for head in heads for name in head.split(",")}
+
+
+def parameters(public):
+    """The parameters of a public object, with the names that `**options` stand for."""
+    for one in inspect.signature(public).parameters.values():
+        if one.kind == one.VAR_KEYWORD:
+            yield from ("confidence", "typical", "progress")
+        elif one.name not in ("self", "cls"):
+            yield one.name
+
+
+def undocumented(name):
+    public = OBJECTS[name]
+    if isinstance(public, type) and (issubclass(public, Exception) or name in RESULTS):
+        return set()
+    return set(parameters(public)) - named_parameters(inspect.getdoc(public) or "")
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTS if name not in PENDING])
+def test_every_parameter_is_described(name):
+    assert undocumented(name) == set()
+
+
+def test_descriptions_name_no_parameter_that_is_not_there():
+    for name, public in OBJECTS.items():
+        if inspect.isfunction(public):
+            found = named_parameters(inspect.getdoc(public) or "")
+            assert found <= set(parameters(public)), name
+
+
+def test_every_public_object_has_a_docstring():
+    assert [name for name, public in OBJECTS.items() if not inspect.getdoc(public)] == []
+
+
+@pytest.mark.parametrize("name", tallytree.__all__)
+def test_examples_run(name):
+    known = {one: getattr(tallytree, one) for one in tallytree.__all__} | {"tt": tallytree}
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for inner, public in OBJECTS.items():  # what a class makes in its example, its methods use
+        if inner.split(".")[0] == name:
+            text = inspect.getdoc(public) or ""
+            test = doctest.DocTestParser().get_doctest(text, known, inner, None, 0)
+            runner.run(test, clear_globs=False)
+            known = test.globs
+    assert runner.failures == 0
+
+
+def test_the_api_page_lists_every_public_name_once():
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r":: tallytree\.(\w+)", page)) == tallytree.__all__
