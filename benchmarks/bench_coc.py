@@ -56,10 +56,10 @@ def draws(truth: Truth, plan: Plan) -> list[tuple[Any, int]]:
     """The scale and number of the plan's noise, in the portions in which it is drawn."""
     found = []
     groups, tree = int(truth.counts.sum()), truth.hierarchy
-    for question in plan.questions:
-        scale = 1 / plan.cost(question)
-        level = tree.level_slice(question.level)
-        if question.view == "sorted_sizes":
+    for query in plan.queries:
+        scale = 1 / plan.cost(query)
+        level = tree.level_slice(query.level)
+        if query.view == "sorted_sizes":
             found += [(scale, min(AT_A_TIME, groups - begin)) for begin in range(0, groups, AT_A_TIME)]
         else:
             found.append((scale, (level.stop - level.start) * truth.max_size))

@@ -22,7 +22,7 @@ from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.lab.truth import seeded
 from tallytree.privacy import measure
 from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 from tallytree.privacy.private_tables import PrivateTables
 from tallytree.tables import GroupSizes, Sealed
 from tallytree.tables.households import read_households
@@ -90,8 +90,8 @@ def run(operation, error=KeyboardInterrupt, at=-1):
 def measuring():
     counts = np.full((2, 3), 987654321)
     data = GroupSizes(TREE, 2, Sealed(counts), leaf_totals=np.array([3, 4]))
-    questions = [Question(view, 1, Fraction(1, 4)) for view in ("counts", "at_least", "sorted_sizes")]
-    plan = Plan(Budget(epsilon="1e-6"), one_entity(), (*questions, Question("largest", 0, Fraction(1, 4))))
+    queries = [MeasurementQuery(view, 1, Fraction(1, 4)) for view in ("counts", "at_least", "sorted_sizes")]
+    plan = Plan(Budget(epsilon="1e-6"), one_entity(), (*queries, MeasurementQuery("largest", 0, Fraction(1, 4))))
     return lambda: measure(data, plan, derive_facts=lambda known: known.first_stage)
 
 

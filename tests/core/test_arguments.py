@@ -86,7 +86,7 @@ CALLS = {
     tt.Structure: {"roles": (), "rules": (), "empty": True},
     tt.Neighbours: {"unit": UNIT, "max_size": 3, "public_totals": False, "quantity_bound": 1, "rows_per_entity": 1},
     tt.Neighbours.of: {"group_sizes": SIZES, "unit": UNIT},
-    tt.Plan: {"budget": BUDGET, "unit": UNIT, "questions": PLAN.questions},
+    tt.Plan: {"budget": BUDGET, "unit": UNIT, "queries": PLAN.queries},
     tt.Prior.of: {"value": "households", "groups": 10, "weights": None},
     tt.PrivacyUnit: {"kind": "one_entity"},
     tt.Schema: {"household": (HOME,), "person": (AGE,), "max_persons": 3, "structure": None},

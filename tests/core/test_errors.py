@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tallytree as tt
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 from tallytree.privacy.run import measure
 from tallytree.tables.group_sizes import GroupSizes, Sealed
 
@@ -69,7 +69,7 @@ def measured():
     private = GroupSizes(
         tt.Hierarchy.from_levels(pa.table({"county": ["a"]}), ["county"]), 2, Sealed(np.array([[3, 1]]))
     )
-    plan = Plan(tt.Budget(epsilon=1), tt.one_entity(), (Question("counts", 0, Fraction(1)),))
+    plan = Plan(tt.Budget(epsilon=1), tt.one_entity(), (MeasurementQuery("counts", 0, Fraction(1)),))
     return measure(private, plan)
 
 

@@ -123,7 +123,7 @@ def test_each_setting_divides_the_budget_as_its_name_says(public):
         data = truth.group_sizes()
         decided = mechanism.suited_to(Neighbours.of(data, one_entity()), truth.hierarchy, data.region_totals)
         plan = decided.plan(truth.hierarchy, Budget(epsilon=1), one_entity())
-        asked = {ask.level: ask.share for ask in plan.questions if ask.view != "totals"}
+        asked = {ask.level: ask.share for ask in plan.queries if ask.view != "totals"}
         shares[mechanism.name] = [asked.get(level, Fraction(0)) for level in range(3)]
     assert shares["tallytree equal"] == [Fraction(1, 3)] * 3
     assert shares["tallytree only leaves"] == [0, 0, 1]

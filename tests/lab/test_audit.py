@@ -76,11 +76,11 @@ def test_the_default_is_audited_with_all_that_it_can_measure(unit):
     kinds = set(KINDS) if unit == "one_entity" else {"people", BY_GROUP.name, BY_MEMBERS.name}
     assert {one.kind.name for one in own} == kinds
     plans = [(one, one.decide(one.count(next(pairs(one.kind, unit)).here))[1]) for one in own]
-    views = {question.view for _, plan in plans for branch in plan.branches for question in branch.questions}
+    views = {query.view for _, plan in plans for branch in plan.branches for query in branch.queries}
     assert views == {"at_least", "counts", "sorted_sizes", "entities", "totals"}
     assert any(plan.fork is not None for _, plan in plans)
-    assert any(question.summed for _, plan in plans for question in plan.questions)
-    assert any(question.sizes for _, plan in plans for question in plan.questions)
+    assert any(query.summed for _, plan in plans for query in plan.queries)
+    assert any(query.sizes for _, plan in plans for query in plan.queries)
 
 
 @pytest.mark.parametrize("setting", EXACTLY, ids=about)

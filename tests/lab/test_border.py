@@ -127,8 +127,8 @@ def test_shares_that_add_up_to_more_than_the_budget_are_flagged(monkeypatch):
 
     def spends_twice(self, private):
         mechanism, plan = own(self, private)
-        doubled = tuple(replace(question, share=2 * question.share) for question in plan.questions)
-        object.__setattr__(plan, "questions", doubled)  # a plan refuses that, so it is forged
+        doubled = tuple(replace(query, share=2 * query.share) for query in plan.queries)
+        object.__setattr__(plan, "queries", doubled)  # a plan refuses that, so it is forged
         return mechanism, plan
 
     monkeypatch.setattr(Setting, "decide", spends_twice)

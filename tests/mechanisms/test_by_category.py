@@ -94,7 +94,7 @@ def test_sums_without_categories_are_refused():
 
 def test_levels_have_equal_shares_unless_something_else_is_said():
     _, _, plan = prepared("group")
-    assert [question.share for question in plan.questions] == [Fraction(1, 3)] * 3
+    assert [query.share for query in plan.queries] == [Fraction(1, 3)] * 3
     tree = TREE.by_category(BY["group"])
     chosen, upper = prepare(
         "tallytree",
@@ -104,7 +104,7 @@ def test_levels_have_equal_shares_unless_something_else_is_said():
         budget=Budget(epsilon=1),
         priority="upper",
     )
-    assert [question.share for question in upper.questions] == [Fraction(4, 7), Fraction(2, 7), Fraction(1, 7)]
+    assert [query.share for query in upper.queries] == [Fraction(4, 7), Fraction(2, 7), Fraction(1, 7)]
     assert chosen.name == "tallytree"
 
 

@@ -292,4 +292,4 @@ def test_without_shares_the_default_chooses_them_and_every_other_mechanism_divid
     for name in ("tallytree", "joint-cumulative", "pgsr-cumulative-dp", "bluedown"):
         how = {"neighbours": Neighbours(one_entity(), 5, public_totals=False), "hierarchy": tree, "totals": None}
         _, plan = prepare(name, **how, budget=budget)
-        assert ({question.share for question in plan.questions} == {Fraction(1, 3)}) == (name != "tallytree")
+        assert ({query.share for query in plan.queries} == {Fraction(1, 3)}) == (name != "tallytree")

@@ -14,7 +14,7 @@ from tallytree import Budget, BudgetError, Hierarchy, SpecError, one_entity
 from tallytree.mechanisms.budget_allocation import every_level, level_shares
 from tallytree.privacy.budget import as_decimal, cost_of, epsilon_of, exact, largest_rho, scale_for
 from tallytree.privacy.neighbours import Sensitivity
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 from tallytree.publish.statement import guarantee
 
 TREE = Hierarchy.from_levels({"state": ["A", "B"], "county": ["a", "b"]}, ["state", "county"])
@@ -98,13 +98,13 @@ def test_bad_shares_are_refused(shares):
 
 def test_a_plan_spends_exactly_its_budget():
     plan = every_level("counts", TREE, Budget(epsilon=1), one_entity(), [1, 1, 5])
-    assert sum(plan.cost(question) for question in plan.questions) == 1
+    assert sum(plan.cost(query) for query in plan.queries) == 1
     for shares in ([Fraction(1, 2), Fraction(1, 3)], [Fraction(1, 2), Fraction(3, 4)]):
-        questions = tuple(Question("counts", level, share) for level, share in enumerate(shares))
+        queries = tuple(MeasurementQuery("counts", level, share) for level, share in enumerate(shares))
         with pytest.raises(BudgetError, match="exactly 1"):
-            Plan(Budget(epsilon=1), one_entity(), questions)
+            Plan(Budget(epsilon=1), one_entity(), queries)
     with pytest.raises(SpecError, match="twice"):
-        Plan(Budget(epsilon=1), one_entity(), (Question("counts", 0, Fraction(1, 2)),) * 2)
+        Plan(Budget(epsilon=1), one_entity(), (MeasurementQuery("counts", 0, Fraction(1, 2)),) * 2)
 
 
 def test_exact_reads_fractions_and_names_what_is_wrong():

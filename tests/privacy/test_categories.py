@@ -12,7 +12,7 @@ from tallytree.domain.categories import NO_CATEGORIES
 from tallytree.domain.histogram import at_least
 from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import prepare
-from tallytree.privacy import Budget, Neighbours, Plan, Question, Sensitivity, measure
+from tallytree.privacy import Budget, MeasurementQuery, Neighbours, Plan, Sensitivity, measure
 from tallytree.privacy.relations import describe_relation, relation_to_json, sizes_from_json
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import categories as oracle
@@ -102,18 +102,18 @@ def private(who, counts=None, **facts):
     return GroupSizes(TREE.by_category(BY[who]), 3, Sealed(counts), **facts)
 
 
-def plan_of(*questions, unit="one_entity"):
-    return Plan(Budget.of({"epsilon": 1}), unit, tuple(questions))
+def plan_of(*queries, unit="one_entity"):
+    return Plan(Budget.of({"epsilon": 1}), unit, tuple(queries))
 
 
 def test_sums_and_details_are_measured_as_they_are():
-    questions = (
-        Question("at_least", 1, Fraction(1, 4), summed=True),
-        Question("at_least", 2, Fraction(1, 4), summed=True),
-        Question("counts", 2, Fraction(1, 2)),
+    queries = (
+        MeasurementQuery("at_least", 1, Fraction(1, 4), summed=True),
+        MeasurementQuery("at_least", 2, Fraction(1, 4), summed=True),
+        MeasurementQuery("counts", 2, Fraction(1, 2)),
     )
     data = private("members")
-    root, county, detail = measured_without_noise(data, plan_of(*questions)).measured
+    root, county, detail = measured_without_noise(data, plan_of(*queries)).measured
     leaves = np.arange(12).reshape(2, 2, 3)
     assert np.array_equal(detail.values, leaves.reshape(4, 3))
     assert np.array_equal(county.values, at_least(leaves.sum(axis=0), 1))
@@ -122,8 +122,11 @@ def test_sums_and_details_are_measured_as_they_are():
 
 
 def test_sums_cost_what_they_cost_without_categories_and_shares_add_up():
-    questions = Question("at_least", 2, Fraction(1, 2), summed=True), Question("counts", 2, Fraction(1, 2))
-    found = measure(private("members"), plan_of(*questions))
+    queries = (
+        MeasurementQuery("at_least", 2, Fraction(1, 2), summed=True),
+        MeasurementQuery("counts", 2, Fraction(1, 2)),
+    )
+    found = measure(private("members"), plan_of(*queries))
     assert sum(part.cost for part in found.measured) == 1
     over = found.over_categories
     assert over.hierarchy is TREE
@@ -132,22 +135,22 @@ def test_sums_cost_what_they_cost_without_categories_and_shares_add_up():
 
 
 @pytest.mark.parametrize(
-    ("questions", "words"),
+    ("queries", "words"),
     [
-        ([Question("at_least", 2, Fraction(1))], "cannot be measured by category"),
-        ([Question("at_least", 0, Fraction(1), summed=True)], "below the root of a tree by category"),
-        ([Question("sorted_sizes", 2, Fraction(1), summed=True)], "are measured as at_least or counts"),
+        ([MeasurementQuery("at_least", 2, Fraction(1))], "cannot be measured by category"),
+        ([MeasurementQuery("at_least", 0, Fraction(1), summed=True)], "below the root of a tree by category"),
+        ([MeasurementQuery("sorted_sizes", 2, Fraction(1), summed=True)], "are measured as at_least or counts"),
     ],
 )
-def test_what_cannot_be_measured_by_category_is_refused_before_anything_is_spent(questions, words):
+def test_what_cannot_be_measured_by_category_is_refused_before_anything_is_spent(queries, words):
     with pytest.raises(SpecError, match=words):
-        measure(private("members"), plan_of(*questions))
+        measure(private("members"), plan_of(*queries))
 
 
 def test_sums_are_refused_where_there_are_no_categories():
     plain = GroupSizes(TREE, 3, Sealed(np.ones((2, 3), np.int64)))
     with pytest.raises(SpecError, match="tree by category"):
-        measure(plain, plan_of(Question("at_least", 1, Fraction(1), summed=True)))
+        measure(plain, plan_of(MeasurementQuery("at_least", 1, Fraction(1), summed=True)))
 
 
 def test_members_go_with_neither_a_public_list_nor_dropped_rows():
@@ -226,7 +229,7 @@ def test_the_exact_loss_can_see_a_cheat():
     """Survival counts by category with the noise of a category that the group decides, where members decide it."""
     relation = Neighbours(one_entity(), 2, False, categories=BY["members"])
     as_if = TREE.by_category(BY["group"])
-    plan = plan_of(Question("at_least", 2, Fraction(1)))
+    plan = plan_of(MeasurementQuery("at_least", 2, Fraction(1)))
     worst = 0
     for one, other in neighbouring_pairs(relation)[::7]:
         (a,), (b,) = (

@@ -1,4 +1,4 @@
-"""Plans with a fork: totals first, then one of two lots of questions. Neither way loses more than the budget."""
+"""Plans with a fork: totals first, then one of two sets of queries. Neither way loses more than the budget."""
 
 import random
 from dataclasses import replace
@@ -9,37 +9,37 @@ import pytest
 
 from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, SpecError, one_entity, one_group
 from tallytree.lab.truth import seeded
-from tallytree.privacy import Neighbours, Plan, Question
+from tallytree.privacy import MeasurementQuery, Neighbours, Plan
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.measurements import FirstStageFacts, Passed
 from tallytree.privacy.plan import Band, Fork, shares_at_sizes
 from tallytree.privacy.run import measure_with
 from tallytree.tables import GroupSizes, Sealed
-from tests.privacy.test_bands import random_questions, worst_losses
+from tests.privacy.test_bands import random_queries, worst_losses
 from tests.privacy.test_neighbours import RELATIONS
 
 QUARTER = Fraction(1, 4)
 TREE = Hierarchy.from_levels({"state": ["A", "B"]}, ["state"])
-LISTS = (Question("sorted_sizes", 1, 1 - QUARTER),)
-COUNTS = (Question("at_least", 0, QUARTER), Question("at_least", 1, 1 - 2 * QUARTER))
+LISTS = (MeasurementQuery("sorted_sizes", 1, 1 - QUARTER),)
+COUNTS = (MeasurementQuery("at_least", 0, QUARTER), MeasurementQuery("at_least", 1, 1 - 2 * QUARTER))
 
 
 def forked(few=LISTS, many=COUNTS, *, first=None, fewer_than=Fraction(3), budget=None):
-    first = (Question("totals", 1, QUARTER),) if first is None else first
+    first = (MeasurementQuery("totals", 1, QUARTER),) if first is None else first
     return Plan(budget or Budget(epsilon=1), one_entity(), first, Fork(1, fewer_than, few, many))
 
 
 def random_lot(relation, draw, left):
     """Questions about sizes whose shares add up, at the size where they are largest, to what is left."""
-    found = random_questions(relation, draw, views=("at_least", "sorted_sizes", "counts"))
-    asked = [one for one in found if one.view != "totals"] or [Question("counts", 0, Fraction(1))]
+    found = random_queries(relation, draw, views=("at_least", "sorted_sizes", "counts"))
+    asked = [one for one in found if one.view != "totals"] or [MeasurementQuery("counts", 0, Fraction(1))]
     most = max(shares_at_sizes(asked).values())
     return tuple(replace(one, share=one.share * left / most) for one in asked)
 
 
 def random_fork(relation, draw):
     levels = draw.sample(range(3), draw.randint(1, 3))
-    first = tuple(Question("totals", level, Fraction(1, draw.randint(4, 20))) for level in levels)
+    first = tuple(MeasurementQuery("totals", level, Fraction(1, draw.randint(4, 20))) for level in levels)
     left = 1 - sum(one.share for one in first)
     lots = [random_lot(relation, draw, left) for _ in range(2)]
     return Plan(Budget(epsilon=1), relation.unit, first, Fork(levels[0], Fraction(draw.randint(1, 9), 2), *lots))
@@ -52,7 +52,7 @@ def test_neither_way_through_a_random_fork_loses_more_than_the_budget_on_any_nei
     for _ in range(3):
         for way in random_fork(relation, draw).branches:
             lengths = draw.choice([(0, 0), (1, 1), (2, 1), (3, 2)])
-            laplace, gaussian = worst_losses(relation, way.questions, lengths)
+            laplace, gaussian = worst_losses(relation, way.queries, lengths)
             assert laplace <= 1
             assert gaussian <= 1
 
@@ -61,25 +61,25 @@ def test_neither_way_through_a_random_fork_loses_more_than_the_budget_on_any_nei
 def test_a_new_group_is_seen_by_totals_and_by_what_follows_so_either_way_loses_all_of_the_budget(unit):
     relation = Neighbours(unit, 3, False)
     for way in forked().branches:
-        asked = [replace(one, level=2 * one.level) for one in way.questions]  # the same on a tree of three levels
+        asked = [replace(one, level=2 * one.level) for one in way.queries]  # the same on a tree of three levels
         assert worst_losses(relation, asked, (3, 2)) == [1, 1]
 
 
 def test_the_brute_force_can_see_a_lot_that_spends_what_the_totals_have_spent_already():
     relation = Neighbours(one_entity(), 3, False)
-    cheat = [Question("totals", 2, QUARTER), Question("sorted_sizes", 2, Fraction(1))]
+    cheat = [MeasurementQuery("totals", 2, QUARTER), MeasurementQuery("sorted_sizes", 2, Fraction(1))]
     assert worst_losses(relation, cheat, (3, 2)) == [Fraction(5, 4), Fraction(5, 4)]
-    for few, many in (((Question("sorted_sizes", 1, Fraction(1)),), COUNTS), (LISTS, (*COUNTS, *LISTS))):
+    for few, many in (((MeasurementQuery("sorted_sizes", 1, Fraction(1)),), COUNTS), (LISTS, (*COUNTS, *LISTS))):
         with pytest.raises(BudgetError, match="must add up to exactly 1"):
             forked(few, many)
 
 
 def test_each_way_adds_up_to_one_with_what_went_before_bands_included():
-    banded = tuple(Question("at_least", 1, 1 - QUARTER, band) for band in (Band(1, 2), Band(3, 5)))
+    banded = tuple(MeasurementQuery("at_least", 1, 1 - QUARTER, band) for band in (Band(1, 2), Band(3, 5)))
     for way in forked(few=banded).branches:
-        assert max(shares_at_sizes(way.questions).values()) == 1
+        assert max(shares_at_sizes(way.queries).values()) == 1
         assert way.fork is None
-        assert way.questions[0] == Question("totals", 1, QUARTER)
+        assert way.queries[0] == MeasurementQuery("totals", 1, QUARTER)
     plain = forked().branch(few=False)
     assert plain.branches == (plain,)
     assert plain.branch(few=True) is plain
@@ -88,12 +88,15 @@ def test_each_way_adds_up_to_one_with_what_went_before_bands_included():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"first": (Question("counts", 1, QUARTER),)}, "totals are asked, and nothing else"),
-        ({"first": (Question("totals", 0, QUARTER),)}, "reads totals of level 1, which the plan does not ask for"),
+        ({"first": (MeasurementQuery("counts", 1, QUARTER),)}, "totals are asked, and nothing else"),
+        (
+            {"first": (MeasurementQuery("totals", 0, QUARTER),)},
+            "reads totals of level 1, which the plan does not ask for",
+        ),
         ({"few": ()}, "after a fork sizes are asked"),
-        ({"many": (Question("totals", 0, 1 - QUARTER),)}, "after a fork sizes are asked"),
-        ({"few": (Question("largest", 0, 1 - QUARTER),)}, "after a fork sizes are asked"),
-        ({"many": (COUNTS[0], COUNTS[0], Question("at_least", 1, QUARTER))}, "same question twice"),
+        ({"many": (MeasurementQuery("totals", 0, 1 - QUARTER),)}, "after a fork sizes are asked"),
+        ({"few": (MeasurementQuery("largest", 0, 1 - QUARTER),)}, "after a fork sizes are asked"),
+        ({"many": (COUNTS[0], COUNTS[0], MeasurementQuery("at_least", 1, QUARTER))}, "same query twice"),
     ],
 )
 def test_a_fork_that_cannot_be_passed_is_refused(change, why):
@@ -146,7 +149,7 @@ def test_the_way_goes_by_the_noisy_totals_and_not_by_the_true_ones(groups, noise
     assert found.passed == Passed(1, Fraction(3), few)
     asked = forked(budget=budget).branch(few=few)
     assert [(one.view, one.level, one.share) for one in found.measured] == [
-        (one.view, one.level, one.share) for one in asked.questions
+        (one.view, one.level, one.share) for one in asked.queries
     ]
     assert found.measured[0].values[:, 0].tolist() == [groups + one for one in noise]
     assert sum(part.cost for part in found.measured) <= budget.amount
@@ -190,8 +193,8 @@ def test_a_way_that_does_not_fit_the_data_is_refused_before_the_ledger_even_if_i
     people = data(1, name="people")
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.open("people", Budget(epsilon=2), Neighbours.of(people, one_entity()))
-    deep = forked(many=(Question("at_least", 2, 1 - QUARTER),))
-    wide = forked(many=(Question("at_least", 1, 1 - QUARTER, Band(1, 9)),))
+    deep = forked(many=(MeasurementQuery("at_least", 2, 1 - QUARTER),))
+    wide = forked(many=(MeasurementQuery("at_least", 1, 1 - QUARTER, Band(1, 9)),))
     for plan, why in ((deep, "a level that is not there"), (wide, "sizes up to 9"), (forked(), "measure totals with")):
         with pytest.raises(SpecError, match=why):
             measure_with(

@@ -11,7 +11,7 @@ import pytest
 from tallytree import Budget, Hierarchy, SpecError, one_entity, one_group, read
 from tallytree.domain.schema import Attribute, Marginal, Schema
 from tallytree.mechanisms.budget_allocation import every_level
-from tallytree.privacy import Neighbours, Plan, Question, Sensitivity
+from tallytree.privacy import MeasurementQuery, Neighbours, Plan, Sensitivity
 from tallytree.privacy.budget import cost_of, epsilon_of, largest_rho, scale_for
 from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
@@ -225,8 +225,8 @@ def test_what_noise_is_drawn_and_how_much_of_it_follows_from_public_facts_alone(
     first_stage = FirstStageFacts(TREE.aggregate(np.array([2, 2]))) if groups is None else FirstStageFacts()
     plan = every_level(view, TREE, Budget(epsilon=1), one_entity())
     if groups is None and view == "sorted_sizes":
-        first = (Question("totals", 2, Fraction(1, 4)),)
-        rest = tuple(Question(view, question.level, question.share * Fraction(3, 4)) for question in plan.questions)
+        first = (MeasurementQuery("totals", 2, Fraction(1, 4)),)
+        rest = tuple(MeasurementQuery(view, query.level, query.share * Fraction(3, 4)) for query in plan.queries)
         plan = Plan(plan.budget, plan.unit, first + rest)
     seen = set()
     for sizes in ((1, 0, 0), (4, 4, 4), (0, 1, 9), (1, 1, 1)):

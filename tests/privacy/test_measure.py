@@ -10,7 +10,7 @@ from tallytree import Budget, BudgetError, Hierarchy, Ledger, ReleaseError, Spec
 from tallytree.lab.truth import Truth, seeded, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.mechanisms.budget_allocation import every_level
-from tallytree.privacy import Neighbours, Plan, Question, one_group
+from tallytree.privacy import MeasurementQuery, Neighbours, Plan, one_group
 from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.noise.samplers import laplace_variance
 from tallytree.tables import GroupSizes, Sealed
@@ -96,7 +96,7 @@ def test_a_refused_cost_draws_nothing_and_touches_nothing(tmp_path):
 
 def test_a_plan_for_levels_that_are_not_there_is_refused():
     with pytest.raises(SpecError, match="level that is not there"):
-        measure(sizes(), Plan(Budget(epsilon=1), one_entity(), (Question("counts", 3, 1),)))
+        measure(sizes(), Plan(Budget(epsilon=1), one_entity(), (MeasurementQuery("counts", 3, 1),)))
 
 
 def test_totals_can_be_measured_only_where_they_are_private():
@@ -142,11 +142,11 @@ def true_lists(level, first_size, lengths, largest=4):
 
 def two_stages(budget=Budget(epsilon=10**4), view="sorted_sizes", largest=False):  # noqa: B008
     """Totals (and the largest size) first, then a view, on every level."""
-    first = [Question("totals", level, Fraction(1, 30)) for level in range(3)]
+    first = [MeasurementQuery("totals", level, Fraction(1, 30)) for level in range(3)]
     if largest:
-        first.append(Question("largest", 0, Fraction(1, 10)))
-    left = 1 - sum(question.share for question in first)
-    return Plan(budget, one_entity(), (*first, *(Question(view, level, left / 3) for level in range(3))))
+        first.append(MeasurementQuery("largest", 0, Fraction(1, 10)))
+    left = 1 - sum(query.share for query in first)
+    return Plan(budget, one_entity(), (*first, *(MeasurementQuery(view, level, left / 3) for level in range(3))))
 
 
 @pytest.mark.parametrize("budget", [Budget(epsilon=10**4), Budget(rho=10**4)], ids=str)
@@ -231,14 +231,14 @@ def test_the_ledger_comes_first_and_noise_before_private_counts_in_both_stages(m
     data = few(sealed=Watched, name="people")
     ledger = WatchedLedger(tmp_path / "ledger.db")
     ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))
-    questions = (
-        Question("at_least", 0, Fraction(1, 4)),
-        Question("totals", 2, Fraction(1, 4)),
-        Question("largest", 0, Fraction(1, 4)),
-        Question("sorted_sizes", 2, Fraction(1, 4)),
+    queries = (
+        MeasurementQuery("at_least", 0, Fraction(1, 4)),
+        MeasurementQuery("totals", 2, Fraction(1, 4)),
+        MeasurementQuery("largest", 0, Fraction(1, 4)),
+        MeasurementQuery("sorted_sizes", 2, Fraction(1, 4)),
     )
     measurements = measure(
-        data, Plan(Budget(epsilon=1), one_entity(), questions), ledger=ledger, derive_facts=derive_facts
+        data, Plan(Budget(epsilon=1), one_entity(), queries), ledger=ledger, derive_facts=derive_facts
     )
     first = ["ledger", "noise 4", "noise 1", "private counts", "derive facts"]
     assert events == [*first, "noise 2", "private counts", "noise 3", "noise 2"]  # lists: a part at a time
@@ -263,10 +263,10 @@ def test_lists_without_totals_are_refused_and_the_ledger_is_untouched(tmp_path):
         )
     with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
         measure(data, two_stages(Budget(epsilon=1)), ledger=ledger)  # and nothing to settle them
-    below = (Question("largest", 1, Fraction(1, 2)), Question("counts", 0, Fraction(1, 2)))
+    below = (MeasurementQuery("largest", 1, Fraction(1, 2)), MeasurementQuery("counts", 0, Fraction(1, 2)))
     with pytest.raises(SpecError, match="ask it of the top level"):
         measure(data, Plan(Budget(epsilon=1), one_entity(), below), ledger=ledger)
-    top = (Question("largest", 0, Fraction(1, 2)), Question("counts", 0, Fraction(1, 2)))
+    top = (MeasurementQuery("largest", 0, Fraction(1, 2)), MeasurementQuery("counts", 0, Fraction(1, 2)))
     with pytest.raises(SpecError, match="one group can change it"):
         measure(data, Plan(Budget(epsilon=1), one_group(), top), ledger=ledger)
     assert ledger.account("people").spent == 0
@@ -287,7 +287,7 @@ def test_lists_with_noise_lie_about_the_truth_and_come_from_either_source():
 
 @pytest.mark.parametrize("scale", ["3e6", "2e6"])
 def test_noise_too_wide_for_32_bits_is_kept_in_64(scale):
-    plan = Plan(Budget(epsilon=1 / Fraction(scale)), one_entity(), (Question("sorted_sizes", 0, Fraction(1)),))
+    plan = Plan(Budget(epsilon=1 / Fraction(scale)), one_entity(), (MeasurementQuery("sorted_sizes", 0, Fraction(1)),))
     values = measure(few(public=True), plan).on_level(0).values
     assert values.dtype == (np.int64 if scale == "3e6" else np.int32)
 

@@ -149,8 +149,8 @@ def test_levels_compose_to_exactly_the_budget(relation, view):
     budget = Budget(epsilon=1)
     plan = every_level(view, oracle.TREE, budget, relation.unit, shares=[1, 2, 5])
     scales = [
-        scale_for("discrete_laplace", relation.sensitivity(view, regions), plan.cost(question))
-        for question, regions in zip(plan.questions, (1, 2, 2), strict=True)
+        scale_for("discrete_laplace", relation.sensitivity(view, regions), plan.cost(query))
+        for query, regions in zip(plan.queries, (1, 2, 2), strict=True)
     ]
     loss = max(
         sum(int(np.abs(level).sum()) / scale for level, scale in zip(change, scales, strict=True))

@@ -30,7 +30,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget, Number, exact
 from tallytree.privacy.measurements import BESIDE_SIZES
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, Sensitivity, View
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 
 
 class EitherWay(NamedTuple):
@@ -58,7 +58,7 @@ def every_level(
 ) -> Plan:
     """Ask for `view` on every level; shares by level name or from the top down, equal if not given."""
     parts = level_shares(hierarchy, shares)
-    return Plan(budget, unit, tuple(Question(view, level, share) for level, share in enumerate(parts)))
+    return Plan(budget, unit, tuple(MeasurementQuery(view, level, share) for level, share in enumerate(parts)))
 
 
 def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: bool = False) -> tuple[Fraction, ...]:
@@ -186,10 +186,10 @@ def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def predicted_leaf_error(plan: Plan, neighbours: Neighbours, hierarchy: Hierarchy) -> float:
     """The expected error of one number of the lowest level: see the model."""
-    asked = [question for question in plan.branches[-1].questions if question.view not in BESIDE_SIZES]
+    asked = [query for query in plan.branches[-1].queries if query.view not in BESIDE_SIZES]
     shares = [0.0] * hierarchy.depth
-    for question in asked:
-        shares[question.level] = max(shares[question.level], float(question.share))
+    for query in asked:
+        shares[query.level] = max(shares[query.level], float(query.share))
     regions = [int(count) for count in np.diff(hierarchy.level_starts)]
     sensitivity = neighbours.sensitivity(asked[-1].view, regions[-1])
     return level_errors(regions, _noise(plan.budget, sensitivity), shares)[-1]

@@ -31,7 +31,7 @@ from tallytree.mechanisms.mechanism import Estimate, Optioned, precisions, read_
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, FirstStageFacts, Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 
 DEVIATIONS_ABOVE_LARGEST = 5  # standard deviations of noise by which a measured largest size is raised
 SIZES_PER_GROUP = 10  # with fewer groups than a public largest size divided by this, sizes are taken for sparse
@@ -148,14 +148,14 @@ class CountOfCounts(Optioned):
         """Consistent totals and a largest size, from what was measured of them."""
         return FirstStageFacts(_totals(measurements), _largest(measurements))
 
-    def _questions(self, sizes: Sequence[Question]) -> tuple[Question, ...]:
+    def _queries(self, sizes: Sequence[MeasurementQuery]) -> tuple[MeasurementQuery, ...]:
         """Questions about sizes, after those about totals and the largest size that the settings ask for."""
         settings = self.settings
         first = []
         if settings.largest_share is not None:
-            first.append(Question("largest", 0, settings.largest_share))
+            first.append(MeasurementQuery("largest", 0, settings.largest_share))
         if settings.totals_share is not None:
-            first += [Question("totals", ask.level, ask.share * settings.totals_share) for ask in sizes]
+            first += [MeasurementQuery("totals", ask.level, ask.share * settings.totals_share) for ask in sizes]
         return (*first, *(replace(ask, share=ask.share * (1 - settings.aside)) for ask in sizes))
 
 
@@ -180,8 +180,8 @@ class Matching(CountOfCounts):
         self._check_levels(hierarchy)
         methods = self.settings.methods or ("cumulative",) * hierarchy.depth
         parts = level_shares(hierarchy, shares)
-        asks = [Question(METHODS[name].view, level, parts[level]) for level, name in enumerate(methods)]
-        return Plan(budget, unit, self._questions(asks))
+        asks = [MeasurementQuery(METHODS[name].view, level, parts[level]) for level, name in enumerate(methods)]
+        return Plan(budget, unit, self._queries(asks))
 
 
 @dataclass(frozen=True)
@@ -205,11 +205,11 @@ class Leaves(CountOfCounts):
         return METHODS[self.settings.method].view != "at_least"
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
-        """One question about the lowest level."""
+        """Return a plan of one query for the lowest level."""
         if shares is not None:
             raise SpecError(f"{self.name} spends its whole budget on the lowest level: it takes no shares")
-        ask = Question(METHODS[self.settings.method].view, hierarchy.depth - 1, Fraction(1))
-        return Plan(budget, unit, self._questions([ask]))
+        ask = MeasurementQuery(METHODS[self.settings.method].view, hierarchy.depth - 1, Fraction(1))
+        return Plan(budget, unit, self._queries([ask]))
 
 
 @dataclass(frozen=True)

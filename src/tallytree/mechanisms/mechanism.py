@@ -27,7 +27,7 @@ from tallytree.mechanisms.budget_allocation import Shares, choose_shares, every_
 from tallytree.privacy.budget import NOISE_FOR, Budget, exact, scale_for
 from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 
 PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Census Data (2021)"
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
@@ -144,9 +144,9 @@ class Mechanism:
                 f"{self.name} cannot keep numbers of groups that are public by region and not by category; use "
                 "tallytree, or read without the groups table"
             )
-        for question in _asked(plan) if plan is not None and hierarchy is not None else ():
-            rows = hierarchy.level_slice(question.level)  # type: ignore[union-attr]
-            neighbours.sensitivity(question.view, rows.stop - rows.start, summed=question.summed)  # may refuse the view
+        for query in _asked(plan) if plan is not None and hierarchy is not None else ():
+            rows = hierarchy.level_slice(query.level)  # type: ignore[union-attr]
+            neighbours.sensitivity(query.view, rows.stop - rows.start, summed=query.summed)  # may refuse the view
         if self.most_cells is not None and hierarchy is not None:
             cells = len(hierarchy) * sizes_of(neighbours)
             if cells > self.most_cells:
@@ -204,9 +204,9 @@ def read_share(option: str, value: Any) -> Fraction:
     return share
 
 
-def _asked(plan: Plan) -> Iterator[Question]:
-    """All questions of a plan, whichever way a fork is passed."""
-    return (question for branch in plan.branches for question in branch.questions)
+def _asked(plan: Plan) -> Iterator[MeasurementQuery]:
+    """Return all queries of a plan, with those of both branches."""
+    return (query for branch in plan.branches for query in branch.queries)
 
 
 def check_range(neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None, plan: Plan) -> None:
@@ -218,24 +218,24 @@ def check_range(neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers |
     groups = 0 if totals is None else int(totals[0])
     if groups >= VALUE_LIMIT:
         raise SpecError(f"public totals add up to {groups:,} groups; expected less than 2⁵². Nothing was spent.")
-    for question, scale in noise_scales(neighbours, hierarchy, plan):
-        regions = hierarchy.level_slice(question.level)
+    for query, scale in noise_scales(neighbours, hierarchy, plan):
+        regions = hierarchy.level_slice(query.level)
         count = regions.stop - regions.start
         most = max(count, len(hierarchy), LARGEST_DRAW * sizes_of(neighbours))
         if (groups + count * scale) * most >= SUM_LIMIT:
             raise SpecError(
-                f"with this budget the noise of level {hierarchy.levels[question.level]!r} is so large that sums over "
+                f"with this budget the noise of level {hierarchy.levels[query.level]!r} is so large that sums over "
                 f"{count:,} regions may not fit into 64-bit integers; use a larger budget. Nothing was spent."
             )
 
 
-def noise_scales(neighbours: Neighbours, hierarchy: Hierarchy, plan: Plan) -> Iterator[tuple[Question, float]]:
-    """Each question of a plan with the scale of its Laplace noise, or the standard deviation of its Gaussian noise."""
+def noise_scales(neighbours: Neighbours, hierarchy: Hierarchy, plan: Plan) -> Iterator[tuple[MeasurementQuery, float]]:
+    """Yield each query of a plan with the scale of its Laplace noise, or the deviation of its Gaussian noise."""
     kind, regions = NOISE_FOR[plan.budget.currency], np.diff(hierarchy.level_starts).tolist()
-    for question in _asked(plan):
-        sensitivity = neighbours.sensitivity(question.view, regions[question.level], summed=question.summed)
-        scale = float(min(scale_for(kind, sensitivity, plan.cost(question)), LARGEST_FLOAT))
-        yield question, scale if kind == "discrete_laplace" else sqrt(scale)
+    for query in _asked(plan):
+        sensitivity = neighbours.sensitivity(query.view, regions[query.level], summed=query.summed)
+        scale = float(min(scale_for(kind, sensitivity, plan.cost(query)), LARGEST_FLOAT))
+        yield query, scale if kind == "discrete_laplace" else sqrt(scale)
 
 
 def sizes_of(neighbours: Neighbours) -> int:

@@ -145,7 +145,7 @@ class JointMechanism(Mechanism):
         variance = laplace_variance if noise == "discrete_laplace" else gaussian_variance
         found = [
             max(LEAST_VARIANCE, variance(scale_for(noise, neighbours.sensitivity(ask.view, regions[ask.level]), cost)))
-            for ask, cost in ((ask, plan.cost(ask)) for ask in plan.questions)
+            for ask, cost in ((ask, plan.cost(ask)) for ask in plan.queries)
         ]
         if max(found) > WEIGHT_RATIO_LIMIT * min(found):
             raise SpecError(

@@ -54,7 +54,7 @@ from tallytree.mechanisms.topdown_estimate import estimate_top_down, simulate_tr
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Fork, Plan, Question
+from tallytree.privacy.plan import Fork, MeasurementQuery, Plan
 
 ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
 USUAL = Settings()
@@ -189,18 +189,20 @@ class Tallytree(Optioned):
         if self.settings.lists_below is None:
             aside, entities = self.settings.totals_share or Fraction(0), self.settings.entities_share or Fraction(0)
             every = self._divisions(hierarchy, divided)
-            first = [Question("totals", last, aside)] if aside else []
-            sums = [Question("entities", level, share * entities) for level, share in enumerate(every[0].shares)]
+            first = [MeasurementQuery("totals", last, aside)] if aside else []
+            sums = [
+                MeasurementQuery("entities", level, share * entities) for level, share in enumerate(every[0].shares)
+            ]
             left = 1 - aside - entities
-            asked = (*first, *(one for one in sums if one.share), *_questions(every, self._leaves_by_band, left))
+            asked = (*first, *(one for one in sums if one.share), *_queries(every, self._leaves_by_band, left))
             return Plan(budget, unit, asked)
         aside = self.settings.totals_share or FIRST_SHARE
         few, many = (divided.few, divided.many) if isinstance(divided, EitherWay) else (divided, divided)
         lots = (
-            _questions(self._divisions(hierarchy, one), [way], 1 - aside)
-            for one, way in ((few, LISTS), (many, AT_LEAST))
+            _queries(self._divisions(hierarchy, one), [way], 1 - aside) for one, way in ((few, LISTS), (many, AT_LEAST))
         )
-        return Plan(budget, unit, (Question("totals", last, aside),), Fork(last, self.settings.lists_below, *lots))
+        fork = Fork(last, self.settings.lists_below, *lots)
+        return Plan(budget, unit, (MeasurementQuery("totals", last, aside),), fork)
 
     def _divisions(self, hierarchy: Hierarchy, shares: Shares | None) -> list[Division]:
         """The bands of sizes, with the levels' shares in each; one of all sizes where none are given."""
@@ -232,12 +234,12 @@ class Tallytree(Optioned):
         return FirstStageFacts(places=tree.aggregate(places_for(measured, measurements.max_size)))
 
 
-def _questions(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fraction) -> tuple[Question, ...]:
+def _queries(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fraction) -> tuple[MeasurementQuery, ...]:
     """What is asked of sizes, with what is left of the budget."""
     if any(one.shares[-1] == 0 for one in every):
         raise BudgetError("the lowest level must have a share: all other levels are sums of it")
     return tuple(
-        Question(
+        MeasurementQuery(
             "sorted_sizes" if way == LISTS and level == len(one.shares) - 1 else "at_least",
             level,
             share * left,
@@ -310,9 +312,9 @@ def plan_by_category(
     if shares[-1] == 0:
         raise BudgetError("the lowest level must have a share: all other levels are sums of it")
     asked = [(level, share) for level, share in enumerate(shares) if share]
-    sums = [Question("at_least", level, share * all_share, summed=True) for level, share in asked]
+    sums = [MeasurementQuery("at_least", level, share * all_share, summed=True) for level, share in asked]
     view: View = "counts" if hierarchy.by.members_decide else "at_least"
-    details = [Question(view, level, share * (1 - all_share)) for level, share in asked]
+    details = [MeasurementQuery(view, level, share * (1 - all_share)) for level, share in asked]
     return Plan(budget, unit, (*sums, *details))
 
 

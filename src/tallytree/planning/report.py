@@ -485,7 +485,7 @@ def _choose_likely_branch(plan: Plan, expected: ExpectedCounts) -> Plan:
 
 
 def _describe_branch(chosen: Mechanism, likely: Plan) -> str:
-    lists = any(question.view == "sorted_sizes" for question in likely.questions)
+    lists = any(query.view == "sorted_sizes" for query in likely.queries)
     return (
         f"{chosen.name} first measures the number of groups in every leaf, and with such data then most likely "
         f"{'lists of sizes' if lists else 'at_least counts'}: widths and shares are those, and errors are those of "
@@ -494,13 +494,11 @@ def _describe_branch(chosen: Mechanism, likely: Plan) -> str:
 
 
 def _spent(plan: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, ...]:
-    """What each level gets of the budget, in all its questions; where bands divide it, the mean over the sizes."""
+    """What each level gets of the budget, for all its queries; where bands divide it, the mean over the sizes."""
     spent = [Fraction(0)] * hierarchy.depth
-    for question in plan.questions:
-        band = question.sizes
-        spent[question.level] += question.share * (
-            1 if band is None else Fraction(band.last - band.first + 1, max_size)
-        )
+    for query in plan.queries:
+        band = query.sizes
+        spent[query.level] += query.share * (1 if band is None else Fraction(band.last - band.first + 1, max_size))
     return tuple(spent)
 
 

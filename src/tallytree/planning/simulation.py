@@ -417,17 +417,13 @@ class CellErrors:
         With a band, for its sizes, as if the cells beside it were measured like those within.
         """
         last = hierarchy.depth - 1
-        asked = [question for question in plan.questions if question.sizes == band and not question.summed]
-        of_leaves = {question.view for question in asked if question.level == last}
+        asked = [query for query in plan.queries if query.sizes == band and not query.summed]
+        of_leaves = {query.view for query in asked if query.level == last}
         view = next((view for view in LINEAR_VIEWS if view in of_leaves), None)
         if view is None:
             return None
         kind, sensitivity = NOISE_FOR[plan.budget.currency], neighbours.sensitivity(view)
-        scales = {
-            question.level: scale_for(kind, sensitivity, plan.cost(question))
-            for question in asked
-            if question.view == view
-        }
+        scales = {query.level: scale_for(kind, sensitivity, plan.cost(query)) for query in asked if query.view == view}
         variances = [variance_of(kind, scales[at]) if at in scales else math.inf for at in range(hierarchy.depth)]
         # A count is a difference of two at_least counts, but the largest size (and size 0) is a single one.
         cumulative = view == "at_least"
@@ -463,7 +459,7 @@ def half_widths(
     widths depend on the data. With bands it is the widest of theirs (a count between two bands is the difference of a
     number of each, and lies between). Sums over categories that are measured besides do not count.
     """
-    bands = {question.sizes for question in plan.questions if question.view not in FIRST}
+    bands = {query.sizes for query in plan.queries if query.view not in FIRST}
     found = [CellErrors.of(hierarchy, neighbours, plan, band) for band in bands]
     widths = [errors.half_widths(confidence) for errors in found if errors is not None]
     if len(widths) < len(found):

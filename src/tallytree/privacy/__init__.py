@@ -12,7 +12,7 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    - Between neighbours a view of one level moves at most so far, in L1 and in squared L2: `Neighbours.sensitivity`.
      Data that the relation does not describe are refused: `Neighbours.of`.
    - Discrete noise of a scale then costs so much, and a cost asks for such a scale: `cost_of`, `scale_for`.
-   - Questions compose, later ones may depend on earlier answers, and their shares of the budget add up to exactly 1 (at
+   - Queries compose, later ones may depend on earlier answers, and their shares of the budget add up to exactly 1 (at
      each size, to no more): `Plan`, `Plan.cost`. (`derive_facts`
      and all that follows is post-processing of `Measurements`.)
    - The view plus noise of that scale leaves, and nothing else: `measure_with`, `view_of`, `noisy_lists`.
@@ -61,18 +61,18 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, Sensitivity, one_entity, one_group
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 from tallytree.privacy.run import measure
 
 __all__ = [
     "Budget",
     "Ledger",
     "Measurement",
+    "MeasurementQuery",
     "Measurements",
     "Neighbours",
     "Plan",
     "PrivacyUnit",
-    "Question",
     "Sensitivity",
     "measure",
     "one_entity",

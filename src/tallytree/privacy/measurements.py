@@ -73,7 +73,7 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class FirstStageFacts:
-    """What measured totals and a measured largest size were taken to be, before the other questions were asked.
+    """What measured totals and a measured largest size were taken to be, before the other queries were answered.
 
     A mechanism that takes measured totals for the truth gives `totals`, one that takes them for what they are gives
     `places`: how long lists of sizes are to be.
@@ -144,7 +144,7 @@ class Measurements:
         return self.first_stage.totals if self.region_totals is None else self.region_totals
 
     def regions_of(self, level: int, summed: bool = False) -> tuple[Hierarchy, slice]:
-        """The tree that a question about a level is about, and the level's regions there."""
+        """Return the tree that a query of a level is about, and the level's regions there."""
         if not summed:
             return self.hierarchy, self.hierarchy.level_slice(level)
         return self.hierarchy.regions, self.hierarchy.regions.level_slice(level - self.hierarchy.first_level)

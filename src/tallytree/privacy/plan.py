@@ -29,7 +29,7 @@ class Band(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class MeasurementQuery:
     """One view of one level, with the share of the budget that it may spend.
 
     With `sizes` it is about a band of sizes alone: `at_least` of these sizes, or the sorted list of what groups have
@@ -63,7 +63,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Fork:
-    """Which of two lots of questions is asked next: a rule that reads measured totals, and nothing else.
+    """Which of two sets of queries is asked next: a rule that reads measured totals, and nothing else.
 
     `few` is asked if the totals that were measured of the regions of `level` are below `fewer_than` on average, noise
     and all; `many` if not.
@@ -71,8 +71,8 @@ class Fork:
 
     level: int
     fewer_than: Fraction
-    few: tuple[Question, ...]
-    many: tuple[Question, ...]
+    few: tuple[MeasurementQuery, ...]
+    many: tuple[MeasurementQuery, ...]
 
     def takes_few(self, totals: Iterable[int]) -> bool:
         """Does the rule, for these measured totals of the level's regions, go on with `few`? Exact, at any length.
@@ -90,29 +90,29 @@ class Plan:
     """Questions whose exact shares add up, at each size, to no more than the whole budget, and at some size to all.
 
     Levels (and views) compose in sequence: their costs add up. Regions of one level hold disjoint groups, so one
-    question about a level pays once for all its regions (but `chain` mixes them, and its sensitivity says so).
+    query of a level pays once for all its regions (but `chain` mixes them, and its sensitivity says so).
 
     *What adds up is the shares at each size.* A group of size a is made of a units, one at each size 1 … a. Neighbours
     are b changes apart, one after another (b rows; b = 1 under `one_group`), and change j takes one group from one size
     to another: u_j ≤ m units come, or u_j go, at sizes next to each other (m = min(z_max, K), or K under `one_group`).
 
-    1. *A question about a band sees the units within it and no others.* Let u_jB of the u_j be within band B. Then
+    1. *A query of a band sees the units within it and no others.* Let u_jB of the u_j be within band B. Then
        change j moves u_jB of the band's `at_least` counts, by one each. What the group has within the band changes by
        u_jB, and so does the sorted list of it, in L1: `Neighbours.sensitivity` says why, for every length of the list.
     2. *So it loses at most share · Σ_j u_jB / (b m) of the budget.* Laplace: its noise is scaled to an L1 of b m,
        whatever the band, and it moves by at most Σ_j u_jB. Gaussian: change j moves it by a vector of squared length at
        most u_jB (`at_least`) or u_jB² ≤ m · u_jB (a list); all b together by one of at most b times the sum of these,
        by Cauchy and Schwarz; and the noise is scaled to a squared L2 of b² m or (b m)².
-    3. *A question without a band loses at most its share*, whatever its view. Totals are such questions; what follows
+    3. *A query without a band loses at most its share*, whatever its view. Totals are such queries; what follows
        from them, the lengths of lists, changes nothing above, for step 1 holds for every length.
     4. *Together.* Let f(s) = (how many of all these units are at size s) / (b m), so Σ f ≤ 1. A band loses at most its
-       share times Σ f over its sizes, so all questions lose at most W + Σ over s of f(s) · B(s), where W adds up the
+       share times Σ f over its sizes, so all queries lose at most W + Σ over s of f(s) · B(s), where W adds up the
        shares of those without a band, B(s) those of the bands that cover s. That is at most max over s of W + B(s): 1.
 
     Where m is 1 the bound can be reached. Where one change can touch many sizes (m > 1; K under `one_group`), a narrow
     band by itself moves by less than its noise is scaled to: more is charged than it would need.
 
-    *With a `fork`* the questions are totals, with shares that add up to w. They are asked first, and then one of the
+    *With a `fork`* the queries are totals, with shares that add up to w. They are asked first, and then one of the
     fork's two lots; with either, shares add up to 1 as above (`branches`), so a lot by itself has at most 1 − w at each
     size. The whole loses no more than the budget. *Proof.* What leaves the border is noisy totals y and the answers z
     to the lot that the rule took. The rule reads y and public facts, so for each y it is the same lot on either of two
@@ -125,7 +125,7 @@ class Plan:
 
     budget: Budget
     unit: PrivacyUnit
-    questions: tuple[Question, ...]
+    queries: tuple[MeasurementQuery, ...]
     fork: Fork | None = None
 
     __repr__ = briefly
@@ -133,72 +133,72 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "budget", Budget.of(self.budget))
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
-        expect(self.questions, several(instance(Question)), "questions")
+        expect(self.queries, several(instance(MeasurementQuery)), "queries")
         expect(self.fork, optional(instance(Fork)), "fork")
-        if not self.questions:
-            raise SpecError("a plan needs at least one question")
+        if not self.queries:
+            raise SpecError("a plan needs at least one query")
         if self.fork is not None:
             self._check_fork(self.fork)
             return
-        if any(question.share <= 0 for question in self.questions):
+        if any(query.share <= 0 for query in self.queries):
             raise BudgetError("every share of the budget must be positive")
-        at_each = shares_at_sizes(self.questions)
+        at_each = shares_at_sizes(self.queries)
         size = max(at_each, key=lambda size: at_each[size])
         if at_each[size] != 1:
             where = "" if len(at_each) == 1 else f" at size {size}, where they are largest"
             raise BudgetError(f"the shares of the budget must add up to exactly 1, not to {at_each[size]}{where}")
-        for place, one in enumerate(self.questions):
-            for other in self.questions[:place]:
+        for place, one in enumerate(self.queries):
+            for other in self.queries[:place]:
                 if (one.view, one.level, one.summed) == (other.view, other.level, other.summed) and _overlap(
                     one, other
                 ):
                     raise SpecError(
-                        f"a plan asks the same question twice: {one.view} of level {one.level}"
+                        f"a plan asks the same query twice: {one.view} of level {one.level}"
                         + ("" if one.sizes is None or other.sizes is None else ", in bands of sizes that overlap")
                     )
 
     def _check_fork(self, fork: Fork) -> None:
         """Refuse a fork whose rule cannot read what it goes by; building the branches refuses shares that are wrong."""
-        if any(question.view != "totals" for question in self.questions):
+        if any(query.view != "totals" for query in self.queries):
             raise SpecError("before a fork totals are asked, and nothing else")
-        if all(question.level != fork.level for question in self.questions):
+        if all(query.level != fork.level for query in self.queries):
             raise SpecError(f"the rule of a fork reads totals of level {fork.level}, which the plan does not ask for")
         for few in (True, False):
             later = fork.few if few else fork.many
-            if not later or any(question.view in FIRST for question in later):
+            if not later or any(query.view in FIRST for query in later):
                 raise SpecError("after a fork sizes are asked; totals and the largest size come first")
             self.branch(few=few)
 
     def branch(self, *, few: bool) -> Plan:
-        """All questions of one way through the fork, in their order, as a plan without one; the plan itself if it has
+        """All queries of one way through the fork, in their order, as a plan without one; the plan itself if it has
         none."""
         if self.fork is None:
             return self
-        return Plan(self.budget, self.unit, (*self.questions, *(self.fork.few if few else self.fork.many)))
+        return Plan(self.budget, self.unit, (*self.queries, *(self.fork.few if few else self.fork.many)))
 
     @property
     def branches(self) -> tuple[Plan, ...]:
         """Each way that the plan may go, without a fork: the plan itself where it has none."""
         return (self,) if self.fork is None else (self.branch(few=True), self.branch(few=False))
 
-    def cost(self, question: Question) -> Fraction:
-        """What a question may spend, in the budget's currency."""
-        return question.share * self.budget.amount
+    def cost(self, query: MeasurementQuery) -> Fraction:
+        """Return what a query may spend, in the budget's currency."""
+        return query.share * self.budget.amount
 
 
-def shares_at_sizes(questions: Iterable[Question]) -> dict[int, Fraction]:
-    """What adds up at each size, of the shares of the questions about it: at 1 and at each size where it can change.
+def shares_at_sizes(queries: Iterable[MeasurementQuery]) -> dict[int, Fraction]:
+    """What adds up at each size, of the shares of the queries for it: at 1 and at each size where it can change.
 
-    >>> band = Question("at_least", 1, Fraction(1, 3), Band(2, 3))
-    >>> shares_at_sizes([Question("counts", 0, Fraction(2, 3)), band])
+    >>> band = MeasurementQuery("at_least", 1, Fraction(1, 3), Band(2, 3))
+    >>> shares_at_sizes([MeasurementQuery("counts", 0, Fraction(2, 3)), band])
     {1: Fraction(2, 3), 2: Fraction(1, 1), 4: Fraction(2, 3)}
     """
-    asked = list(questions)
+    asked = list(queries)
     ends = {end for one in asked if one.sizes is not None for end in (one.sizes.first, one.sizes.last + 1)}
     return {size: sum((one.share for one in asked if one.covers(size)), Fraction(0)) for size in sorted({1} | ends)}
 
 
-def _overlap(one: Question, other: Question) -> bool:
+def _overlap(one: MeasurementQuery, other: MeasurementQuery) -> bool:
     if one.sizes is None or other.sizes is None:
         return True
     return one.sizes.first <= other.sizes.last and other.sizes.first <= one.sizes.last

@@ -1,6 +1,6 @@
 """A run: open (check, reserve) → rounds (measure or select) → close. The one module that opens private data.
 
-*Theorem.* All that leaves a run is as private as its budget says, for its neighbour relation, whichever questions are
+*Theorem.* All that leaves a run is as private as its budget says, for its neighbour relation, whichever queries are
 chosen by earlier answers, and also if the run is killed and resumed. The proof has these steps:
 
 1. *Open.* The data, the relation and the plan fit each other by public facts alone (`Neighbours.of`, `check_plan`,
@@ -57,7 +57,7 @@ from tallytree.privacy.ledger import UNPAID, Charge, Ledger, Receipt
 from tallytree.privacy.measurements import DeriveFacts, Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import AS_READ, Neighbours, Relation, Sensitivity, View
 from tallytree.privacy.noise import NoiseSource, Randomness, cryptographic, variance_of
-from tallytree.privacy.plan import FIRST, Band, Plan, Question
+from tallytree.privacy.plan import FIRST, Band, MeasurementQuery, Plan
 from tallytree.tables.group_sizes import GroupSizes, Sealed, Unsharable
 from tallytree.tables.guard import from_outside
 
@@ -208,14 +208,14 @@ def measure(
     changed_files: bool = False,
     journal: Journal | None = None,
 ) -> Measurements:
-    """Answer the plan's questions with noise that makes them as private as its budget says.
+    """Answer the plan's queries with noise that makes them as private as its budget says.
 
-    `derive_facts` turns measured totals and a measured largest size into the ones that the other questions go by. With
+    `derive_facts` turns measured totals and a measured largest size into the ones that the other queries go by. With
     `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
     account was charged for before. With the `journal` of a run that was killed it charges nothing more. Noise is then
     drawn anew: who calls this with a journal shows nothing of it before `Ledger.commit` took its mark.
 
-    Privacy: each question's noise is scaled to its exact share of the budget by the sensitivity of its view under the
+    Privacy: each query's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget at each size (`Plan`),
     whichever branch an adaptive plan takes: its rule reads numbers that have their noise already.
     """
@@ -240,18 +240,18 @@ def measure_with(
     _check(plan, group_sizes, derive_facts)
     regions = np.diff(hierarchy.level_starts).tolist()
 
-    def asked(question: Question) -> Measurement:
-        sensitivity = neighbours.sensitivity(question.view, regions[question.level], summed=question.summed)
-        scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(question)))
-        facts = question.view, question.level, question.share, sensitivity, kind, scale, variance_of(kind, scale)
-        return Measurement(*facts, values=np.empty(0, np.int64), sizes=question.sizes, summed=question.summed)
+    def asked(query: MeasurementQuery) -> Measurement:
+        sensitivity = neighbours.sensitivity(query.view, regions[query.level], summed=query.summed)
+        scale = randomness.usable(kind, scale_for(kind, sensitivity, plan.cost(query)))
+        facts = query.view, query.level, query.share, sensitivity, kind, scale, variance_of(kind, scale)
+        return Measurement(*facts, values=np.empty(0, np.int64), sizes=query.sizes, summed=query.summed)
 
-    branches = [[asked(question) for question in branch.questions] for branch in plan.branches]
+    branches = [[asked(query) for query in branch.queries] for branch in plan.branches]
     first = [one for one in branches[0] if one.view in FIRST]
     journal = Journal(None) if journal is None else journal
     before = journal.first_stage() if first else None
     if before is not None:
-        _check_same_questions(before, first, hierarchy, randomness)
+        _check_same_queries(before, first, hierarchy, randomness)
     run = Run(group_sizes, group_sizes.counts, neighbours, plan.budget, charge=charge, journal=journal)
     receipt = run.receipt
     listed = group_sizes.listed_totals
@@ -284,10 +284,10 @@ def measure_with(
     return _answered(group_sizes, randomness, [one for one in rest if one.view not in FIRST], known)
 
 
-def _check_same_questions(
+def _check_same_queries(
     before: Measurements, first: list[Measurement], hierarchy: Hierarchy, randomness: Randomness
 ) -> None:
-    """Refuse first answers to other questions: whoever may choose among plans after a draw could choose by it."""
+    """Refuse first answers to other queries: whoever may choose among plans after a draw could choose by it."""
     asked = hierarchy.to_json(), randomness.name, [one.to_json() for one in first]
     if (before.hierarchy.to_json(), before.noise_source, [part.to_json() for part in before.measured]) != asked:
         raise ReleaseError(
@@ -327,22 +327,22 @@ def _answered(
 def _check(plan: Plan, group_sizes: GroupSizes, derive_facts: DeriveFacts | None) -> None:
     """Refuse a plan that does not fit the data's public facts."""
     depth = group_sizes.hierarchy.depth
-    asked = [question for branch in plan.branches for question in branch.questions]
-    if any(not 0 <= question.level < depth for question in asked):
+    asked = [query for branch in plan.branches for query in branch.queries]
+    if any(not 0 <= query.level < depth for query in asked):
         raise SpecError(f"the plan asks for a level that is not there; the hierarchy has {depth}")
-    summed = [question for question in asked if question.summed]
-    if any(not group_sizes.hierarchy.by.columns or question.level < 1 for question in summed):
+    summed = [query for query in asked if query.summed]
+    if any(not group_sizes.hierarchy.by.columns or query.level < 1 for query in summed):
         raise SpecError("sums over categories are asked for on a level below the root of a tree by category")
-    if any(question.view not in SUMMED for question in summed):
+    if any(query.view not in SUMMED for query in summed):
         raise SpecError(f"sums over categories are measured as {' or '.join(SUMMED)}, and no other view")
-    views = {question.view for question in asked}
-    bands = [question.sizes for question in asked if question.sizes is not None]
+    views = {query.view for query in asked}
+    bands = [query.sizes for query in asked if query.sizes is not None]
     if (beyond := max((band.last for band in bands), default=0)) > group_sizes.max_size:
         raise SpecError(f"the plan asks for sizes up to {beyond}, beyond the largest one, {group_sizes.max_size}")
     if bands and "largest" in views:
         raise SpecError("bands of sizes go by the public largest size; do not measure the largest size as well")
-    if any(question.view == "largest" and question.level > 0 for question in asked):
-        raise SpecError("the largest size is a question about the whole; ask it of the top level")
+    if any(query.view == "largest" and query.level > 0 for query in asked):
+        raise SpecError("the largest size is one number for the whole: measure it on the top level")
     if "sorted_sizes" in views and not group_sizes.public_totals and ("totals" not in views or derive_facts is None):
         raise SpecError(
             "lists of sizes have as many places as there are groups, and here totals are private: measure totals with "

@@ -53,7 +53,7 @@ def count_listed(plan: Plan, totals: Integers | None) -> int:
     """How many groups the lists of sizes have that a plan measures, where totals are public; 0 where they are not."""
     if totals is None:
         return 0
-    return max(int(totals[0]) * sum(ask.view == "sorted_sizes" for ask in way.questions) for way in plan.branches)
+    return max(int(totals[0]) * sum(ask.view == "sorted_sizes" for ask in way.queries) for way in plan.branches)
 
 
 def available() -> int | None:

@@ -19,7 +19,7 @@ from tallytree.estimate.intervals.tails import quantile
 from tallytree.lab.truth import Truth, measured_without_noise, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.privacy.measurements import FirstStageFacts
-from tallytree.privacy.plan import Band, Plan, Question
+from tallytree.privacy.plan import Band, MeasurementQuery, Plan
 from tests.estimate.intervals.test_guaranteed import check, covered, sparse, without_hull
 from tests.oracles.trees import even_tree
 
@@ -43,16 +43,16 @@ def lists_plan(truth, budget, shares=None):
 
 def banded(truth, budget=None):
     """`at_least` up to 5 on every level, lists of what lies above on the last one."""
-    asks = [Question("at_least", level, Fraction(1, 3), Band(1, 5)) for level in range(3)]
-    asks.append(Question("sorted_sizes", 2, Fraction(1), Band(6, truth.max_size)))
+    asks = [MeasurementQuery("at_least", level, Fraction(1, 3), Band(1, 5)) for level in range(3)]
+    asks.append(MeasurementQuery("sorted_sizes", 2, Fraction(1), Band(6, truth.max_size)))
     return Plan(budget or tt.Budget(epsilon=1), tt.one_entity(), tuple(asks))
 
 
 def stairs(truth, budget=None):
     """`at_least` everywhere; upper levels up to 9 alone, and what they leave goes to the last one."""
-    asks = [Question("at_least", level, Fraction(1, 4), Band(1, 9)) for level in range(2)]
-    asks.append(Question("at_least", 2, Fraction(1, 2), Band(1, 9)))
-    asks.append(Question("at_least", 2, Fraction(1), Band(10, truth.max_size)))
+    asks = [MeasurementQuery("at_least", level, Fraction(1, 4), Band(1, 9)) for level in range(2)]
+    asks.append(MeasurementQuery("at_least", 2, Fraction(1, 2), Band(1, 9)))
+    asks.append(MeasurementQuery("at_least", 2, Fraction(1), Band(10, truth.max_size)))
     return Plan(budget or tt.Budget(epsilon=1), tt.one_entity(), tuple(asks))
 
 
@@ -178,7 +178,7 @@ def test_sizes_are_measured_in_stretches_and_each_has_its_law():
 
 def test_sizes_that_no_question_is_about_have_no_guarantee():
     truth = few(sizes=12)
-    plan = Plan(tt.Budget(epsilon=1), tt.one_entity(), (Question("at_least", 2, Fraction(1), Band(1, 5)),))
+    plan = Plan(tt.Budget(epsilon=1), tt.one_entity(), (MeasurementQuery("at_least", 2, Fraction(1), Band(1, 5)),))
     measurements = seeded_measurements(truth, plan, 1)
     assert "this release measured at_least there" in no_guarantee(measurements)
     assert guaranteed(measurements, truth.all_levels()) is None

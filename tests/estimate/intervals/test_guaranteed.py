@@ -19,7 +19,7 @@ from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.privacy.neighbours import Neighbours
-from tallytree.privacy.plan import Plan, Question
+from tallytree.privacy.plan import MeasurementQuery, Plan
 from tests.oracles.trees import even_tree
 
 
@@ -116,7 +116,7 @@ def test_with_unequal_shares_they_hold_on_every_level():
 
 def leaves_only(truth, budget):
     last = truth.hierarchy.depth - 1
-    return Plan(budget, tt.one_entity(), (Question("at_least", last, Fraction(1)),))
+    return Plan(budget, tt.one_entity(), (MeasurementQuery("at_least", last, Fraction(1)),))
 
 
 def test_measured_at_the_leaves_alone_they_hold_on_every_level():
@@ -217,7 +217,7 @@ def test_where_there_are_none_a_sentence_says_why():
     chain = seeded_measurements(truth, plan_for(truth, tt.Budget(epsilon=1), mechanism="pgsr-chain"), 1)
     assert guaranteed(chain, truth.all_levels()) is None
     assert "measured chain there" in no_guarantee(chain)
-    top = Plan(tt.Budget(epsilon=1), tt.one_entity(), (Question("counts", 0, Fraction(1)),))
+    top = Plan(tt.Budget(epsilon=1), tt.one_entity(), (MeasurementQuery("counts", 0, Fraction(1)),))
     root_only = seeded_measurements(truth, top, 1)
     assert guaranteed(root_only, truth.all_levels()) is None
     assert "measured nothing there" in no_guarantee(root_only)

@@ -24,7 +24,7 @@ from tallytree import (
 )
 from tallytree.lab.truth import measured_without_noise
 from tallytree.mechanisms import MECHANISMS, prepare
-from tallytree.privacy import Neighbours, Plan, Question
+from tallytree.privacy import MeasurementQuery, Neighbours, Plan
 from tallytree.privacy.plan import Band
 from tallytree.publish.release.release_statement import bands_in_words
 from tests.faults.mutations import mend
@@ -99,7 +99,10 @@ def test_statement_and_package_explain_bands_and_say_nothing_of_them_where_there
 
 
 def test_sums_that_differ_from_size_to_size_are_told_apart():
-    asked = Question("at_least", 0, Fraction(1), Band(2, 4)), Question("at_least", 2, Fraction(1, 2), Band(5, 6))
+    asked = (
+        MeasurementQuery("at_least", 0, Fraction(1), Band(2, 4)),
+        MeasurementQuery("at_least", 2, Fraction(1, 2), Band(5, 6)),
+    )
     measurements = measure(made_up(3, public_totals=True), Plan(Budget(epsilon=1), one_entity(), asked))
     assert "each size: 0 at size 1, 1 at sizes 2 to 4, 0.5 at sizes 5 to 6. The" in bands_in_words(measurements)
 
@@ -225,7 +228,7 @@ def test_one_band_is_all_sizes():
     mechanism = MECHANISMS["tallytree"].configured({"bands": [{"shares": [1, 0, 3]}], "leaves": "at_least"})
     tree = made_up(3, public_totals=True).hierarchy
     plan = mechanism.plan(tree, Budget(epsilon=1), one_group())
-    assert [(one.level, one.share, one.sizes) for one in plan.questions] == [
+    assert [(one.level, one.share, one.sizes) for one in plan.queries] == [
         (0, Fraction(1, 4), None),
         (2, Fraction(3, 4), None),
     ]

@@ -73,7 +73,7 @@ def lots(asked):
 def test_totals_are_asked_first_where_they_are_private_and_sizes_are_many():
     mechanism, asked = suited(SPARSE)
     assert mechanism.options == {"borrow": True, "totals_share": str(FIRST_SHARE), "lists_below": str(SIZES // 4)}
-    assert [(one.view, one.level, one.share) for one in asked.questions] == [("totals", 2, FIRST_SHARE)]
+    assert [(one.view, one.level, one.share) for one in asked.queries] == [("totals", 2, FIRST_SHARE)]
     assert asked.fork.fewer_than == Fraction(SIZES, 4)
     few, many = ([(one.view, one.level, one.share / (1 - FIRST_SHARE)) for one in lot] for lot in lots(asked))
     assert few == [("sorted_sizes", 2, 1)]  # at ε = 8 there is hardly any noise
@@ -92,7 +92,7 @@ def test_nothing_is_set_aside_where_a_public_fact_tells():
         suited(SPARSE, {"bands": [{"to": 3, "shares": [1, 1, 1]}, {"shares": [1, 1, 2]}]}),
     ]
     assert all(asked.fork is None for _, asked in told)
-    views = [{one.view for one in asked.questions} for _, asked in told]
+    views = [{one.view for one in asked.queries} for _, asked in told]
     assert views == [{"at_least"}, {"at_least"}, {"at_least"}, {"totals", "sorted_sizes"}, {"at_least"}]
 
 
@@ -250,7 +250,7 @@ def change_options(folder, **options):
     mend(folder)
 
 
-BY_RULE = "which questions were asked after the totals does not follow from these by the rule of tallytree"
+BY_RULE = "which queries were measured after the totals does not follow from these by the rule of tallytree"
 FORGED = {
     "the other way": (lambda passed: passed.update(few=not passed["few"]), BY_RULE),
     "another bound": (lambda passed: passed.update(fewer_than="16"), BY_RULE),

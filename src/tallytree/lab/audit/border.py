@@ -102,7 +102,7 @@ class Recorder:
 def fix_answers(measured: MeasureWith, *seed: object) -> tuple[Recorder, Measurements]:
     """A recorder whose noise makes all answers what the seed says, and the measurements.
 
-    Later questions may depend on earlier answers. Each run makes the answers of one more stage the wanted ones.
+    Later queries may depend on earlier answers. Each run makes the answers of one more stage the wanted ones.
     """
     script: list[Integers] = []
     for _ in range(STAGES):

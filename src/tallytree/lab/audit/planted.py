@@ -124,7 +124,7 @@ class Altered:
 
     noise: Callable[[Randomness, Seed], Randomness] = lambda own, seed: own  # of each release
     zeros_keep: bool = False  # a true value of 0 is published as it is
-    doubled_shares: bool = False  # each question spends twice its share
+    doubled_shares: bool = False  # each query spends twice its share
     kind: Kind = PEOPLE
     declared: Kind | None = None  # other public bounds than the rows keep
     gadgets: int | None = None  # in a release, if not as many as the audit takes
@@ -132,8 +132,8 @@ class Altered:
     def measure(self, private: GroupSizes, _: Mechanism, plan: Plan, number: int, seed: Seed) -> Iterator[Measurements]:
         """`number` sets of measurements."""
         if self.doubled_shares:  # a `Plan` refuses that, so it is forged
-            doubled = tuple(replace(question, share=2 * question.share) for question in plan.questions)
-            object.__setattr__(plan, "questions", doubled)
+            doubled = tuple(replace(query, share=2 * query.share) for query in plan.queries)
+            object.__setattr__(plan, "queries", doubled)
         truth = measured_without_noise(private, plan).measured
         own = seeded(*seed)
         for run in range(number):
@@ -321,11 +321,11 @@ NOT_PRIVATE = "NOT PRIVATE: every region of every level was measured with the sa
 
 
 def shared_noise_measurements(truth: Truth, plan: Plan, *seed: object) -> Measurements:
-    """NOT PRIVATE: the plan's `at_least` questions, answered with one and the same noise in every region.
+    """NOT PRIVATE: the plan's `at_least` queries, answered with one and the same noise in every region.
 
     Levels with equal shares of the budget have the same vector; with unequal ones, vectors from the same random words.
     """
-    if any(question.view != "at_least" for question in plan.questions):
+    if any(query.view != "at_least" for query in plan.queries):
         raise SpecError("only `at_least` measurements have as many numbers in every region, so only they share noise")
 
     def laplace(scale: Fraction, count: int) -> Integers:

@@ -59,7 +59,7 @@ from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Ledger
 from tallytree.privacy.measurements import FirstStageFacts, Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
-from tallytree.privacy.plan import FIRST, Plan, Question
+from tallytree.privacy.plan import FIRST, MeasurementQuery, Plan
 from tallytree.privacy.run import measure
 from tallytree.publish.release.release_run import Design, decide, release
 from tallytree.publish.release.value import Release
@@ -114,7 +114,7 @@ class Setting:
         """
         row = MECHANISMS[self.mechanism]
         _, plan = self.decide(self.count([next(pairs(self.kind, self.unit)).here[0]]))
-        views = {question.view for branch in plan.branches for question in branch.questions}
+        views = {query.view for branch in plan.branches for query in branch.queries}
         together = {"chain", "largest"} & views or ("sorted_sizes" in views and self.totals != "public")
         if self.one_region or together or row.name == "pgsr-hierarchical-tables":
             return 1
@@ -273,7 +273,7 @@ def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
 
 def _likely(plan: Plan, private: Sequence[GroupSizes]) -> FirstStageFacts | None:
     """An outcome of what is measured first that has room for either data set."""
-    views = {question.view for question in plan.questions}
+    views = {query.view for query in plan.queries}
     if not views & set(FIRST):
         return None
     leaves = [_totals(one) for one in private]
@@ -282,9 +282,9 @@ def _likely(plan: Plan, private: Sequence[GroupSizes]) -> FirstStageFacts | None
 
 
 def _totals(private: GroupSizes) -> Integers:
-    """The number of groups in each leaf of made-up data, by a question without noise."""
+    """The number of groups in each leaf of made-up data, by a query without noise."""
     leaves = private.hierarchy.depth - 1
-    ask = Plan(Budget(epsilon=1), PrivacyUnit("one_entity"), (Question("counts", leaves, Fraction(1)),))
+    ask = Plan(Budget(epsilon=1), PrivacyUnit("one_entity"), (MeasurementQuery("counts", leaves, Fraction(1)),))
     counts: Integers = measured_without_noise(private, ask).measured[0].values.sum(axis=1)
     return counts
 
@@ -349,7 +349,7 @@ def from_counts(setting: Setting, pair: Pair, runs: int) -> tuple[Floats, Floats
     both = [setting.count(states) for states in (pair.here, pair.there)]
     arguments = setting.arguments(both[0].hierarchy.depth)
     leaves = both[0].hierarchy.depth - 1
-    ask = Plan(Budget(epsilon=1), PrivacyUnit("one_entity"), (Question("counts", leaves, Fraction(1)),))
+    ask = Plan(Budget(epsilon=1), PrivacyUnit("one_entity"), (MeasurementQuery("counts", leaves, Fraction(1)),))
     here, there = (one.hierarchy.aggregate(measured_without_noise(one, ask).measured[0].values) for one in both)
     scores = []
     for private in both:
@@ -396,7 +396,7 @@ class Distinguisher:
 
     def __init__(self, setting: Setting, pair: Pair, plan: Plan, gadgets: int) -> None:
         self._plan, self._gadgets, self._public = plan, gadgets, setting.totals == "public"
-        views = {question.view for question in plan.questions}
+        views = {query.view for query in plan.queries}
         self._shape_is_fixed = plan.fork is None and "largest" not in views
         self._worlds = [setting.count(states * gadgets) for states in (pair.here, pair.there)]
         self._known: dict[str, list[Measurements]] = {}

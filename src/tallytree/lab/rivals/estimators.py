@@ -70,7 +70,7 @@ class TableMechanism(Mechanism):
         noise, regions = NOISE_FOR[plan.budget.currency], np.diff(hierarchy.level_starts).tolist()
         reaches = [
             domain_reach(noise, scale_for(noise, neighbours.sensitivity(ask.view, regions[ask.level]), plan.cost(ask)))
-            for ask in sorted(plan.questions, key=lambda ask: ask.level)
+            for ask in sorted(plan.queries, key=lambda ask: ask.level)
         ]
         entries = table_entries(hierarchy, sizes_of(neighbours), reaches)
         if entries > MOST_ENTRIES:

@@ -28,7 +28,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import FirstStageFacts, Measurement, Measurements, Passed, list_starts
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
-from tallytree.privacy.plan import FIRST, Band, Plan, Question
+from tallytree.privacy.plan import FIRST, Band, MeasurementQuery, Plan
 from tallytree.privacy.relations import relation_to_json, sizes_from_json
 from tallytree.publish.folder import MEASUREMENTS
 from tallytree.publish.release.release_statement import public_totals
@@ -125,18 +125,18 @@ def room_for(
     if known is not None:
         shell = replace(known, measured=())
         plan = plan if known.passed is None else plan.branches[0 if known.passed.few else 1]
-    return max(_room_for(shell, branch.questions) for branch in plan.branches)
+    return max(_room_for(shell, branch.queries) for branch in plan.branches)
 
 
 def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
     """How many bytes the answers of the first stage will take at most; 0 where a plan has no such stage."""
-    first = [question for question in plan.questions if question.view in FIRST]
+    first = [query for query in plan.queries if query.view in FIRST]
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     return _room_for(shell, first) if first else 0
 
 
-def _room_for(shell: Measurements, questions: Sequence[Question]) -> int:
-    asked = [(*shell.regions_of(one.level, one.summed), prod(_shape(shell, one))) for one in questions]
+def _room_for(shell: Measurements, queries: Sequence[MeasurementQuery]) -> int:
+    asked = [(*shell.regions_of(one.level, one.summed), prod(_shape(shell, one))) for one in queries]
     arrays = 4 * (len("".join(shell.hierarchy.ids).encode()) + 14 * len(shell.hierarchy))
     measured = sum(9 * int(values) + _length(tree, rows) for tree, rows, values in asked)
     return FACTS + int(SLACK * (arrays + measured))
@@ -147,13 +147,13 @@ def _length(tree: Hierarchy, rows: slice) -> int:
     return len("".join(tree.ids[rows]).encode()) + 9 * int(rows.stop - rows.start)
 
 
-def _shape(shell: Measurements, question: Question) -> tuple[int, ...]:
+def _shape(shell: Measurements, query: MeasurementQuery) -> tuple[int, ...]:
     """How many values a question gives; of lists whose lengths are not known yet, none."""
-    _, regions = shell.regions_of(question.level, question.summed)
-    if question.view != "sorted_sizes":
-        return regions.stop - regions.start, shell.columns(question.view, question.sizes)
+    _, regions = shell.regions_of(query.level, query.summed)
+    if query.view != "sorted_sizes":
+        return regions.stop - regions.start, shell.columns(query.view, query.sizes)
     unknown = shell.known_totals is None and shell.first_stage.places is None
-    return (0,) if unknown else (int(shell.lengths(question.level).sum()),)
+    return (0,) if unknown else (int(shell.lengths(query.level).sum()),)
 
 
 @expecting(path=PATH)
@@ -286,7 +286,7 @@ def _band(part: dict[str, Any], max_size: int) -> Band | None:
     """The band of sizes that a measurement is about; None for all sizes."""
     if "sizes" not in part:
         return None
-    band = Question(part["view"], part["level"], Fraction(1), Band(*part["sizes"])).sizes  # refuses what is no band
+    band = MeasurementQuery(part["view"], part["level"], Fraction(1), Band(*part["sizes"])).sizes  # refuses other bands
     if band is not None and band.last > max_size:
         raise ReleaseError(f"it has a band of sizes up to {band.last}, beyond the largest one, {max_size}")
     return band

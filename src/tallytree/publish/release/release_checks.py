@@ -24,7 +24,7 @@ from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.budget import NOISE_FOR
 from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.noise import variance_of
-from tallytree.privacy.plan import FIRST, Question, shares_at_sizes
+from tallytree.privacy.plan import FIRST, MeasurementQuery, shares_at_sizes
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.release.areas import LEAVES
 from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which
@@ -156,7 +156,8 @@ class ReleaseChecks:
             if part.cost > part.share * budget.amount:
                 yield f"{name} costs {part.cost}, more than its share of the budget, {part.share * budget.amount}"
         at_each = shares_at_sizes(
-            Question(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured
+            MeasurementQuery(part.view, part.level, part.share, part.sizes, part.summed)
+            for part in measurements.measured
         )
         if (charged := max(at_each.values(), default=0) * budget.amount) != budget.amount:
             yield f"the charges add up to {charged}, not to the budget {budget.amount}"
@@ -175,10 +176,10 @@ class ReleaseChecks:
         plan = asked.plan(known.hierarchy, known.budget, known.neighbours.unit, shares)
         passed = None if plan.fork is None else known.passing(plan.fork)
         if passed != known.passed:
-            yield f"which questions were asked after the totals does not follow from these by the rule of {asked.name}"
+            yield f"which queries were measured after the totals does not follow from these by the rule of {asked.name}"
         if passed is not None:
             plan = plan.branch(few=passed.few)
-        wanted = {(one.view, one.level, one.share, one.sizes, one.summed) for one in plan.questions}
+        wanted = {(one.view, one.level, one.share, one.sizes, one.summed) for one in plan.queries}
         if wanted != {(part.view, part.level, part.share, part.sizes, part.summed) for part in known.measured}:
             yield f"{asked.name} with the options in {PRIVACY} does not ask for what was measured"
         first = tuple(part for part in known.measured if part.view in FIRST)

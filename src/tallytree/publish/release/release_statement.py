@@ -12,7 +12,7 @@ from tallytree.estimate.intervals.interval import REACH_SHARE, SHORTER
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements, Passed
-from tallytree.privacy.plan import Band, Question, shares_at_sizes
+from tallytree.privacy.plan import Band, MeasurementQuery, shares_at_sizes
 from tallytree.privacy.relations import describe_relation, relation_to_json
 from tallytree.publish.release.contents import LEFT_OUT, MARKED, SUMS, ReleaseContents
 from tallytree.publish.release.descriptions import entity_description, truncation
@@ -107,7 +107,7 @@ def bands_in_words(measurements: Measurements) -> str | None:
     if all(part.sizes is None for part in measurements.measured):
         return None
     at_each = shares_at_sizes(
-        Question(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured
+        MeasurementQuery(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured
     )
     within = [size for size in at_each if size <= measurements.max_size]
     alike = [next(run) for _, run in groupby(within, key=lambda size: at_each[size])]
