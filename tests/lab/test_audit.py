@@ -78,7 +78,7 @@ def test_the_default_is_audited_with_all_that_it_can_measure(unit):
     plans = [(one, one.decide(one.count(next(pairs(one.kind, unit)).here))[1]) for one in own]
     views = {query.view for _, plan in plans for branch in plan.branches for query in branch.queries}
     assert views == {"at_least", "counts", "sorted_sizes", "entities", "totals"}
-    assert any(plan.fork is not None for _, plan in plans)
+    assert any(plan.branch_rule is not None for _, plan in plans)
     assert any(query.summed for _, plan in plans for query in plan.queries)
     assert any(query.sizes for _, plan in plans for query in plan.queries)
 

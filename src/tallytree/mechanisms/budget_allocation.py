@@ -34,7 +34,7 @@ from tallytree.privacy.plan import MeasurementQuery, Plan
 
 
 class EitherWay(NamedTuple):
-    """Shares from the top level down for each way through a fork."""
+    """Shares from the top level down for each branch of an adaptive plan."""
 
     few: tuple[Fraction, ...]
     many: tuple[Fraction, ...]
@@ -73,7 +73,7 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
     levels = hierarchy.levels
     optional = [levels[0]] if some_without and hierarchy.by.columns else []
     if isinstance(shares, EitherWay):
-        raise SpecError("there are shares for each way through a fork, and here is none")
+        raise SpecError("shares for each branch need an adaptive plan, and this plan has no branches")
     given: Any = [1] * hierarchy.depth if shares is None else shares
     if isinstance(given, Mapping):
         if unknown := [level for level in given if level not in levels]:

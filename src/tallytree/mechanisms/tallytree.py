@@ -54,7 +54,7 @@ from tallytree.mechanisms.topdown_estimate import estimate_top_down, simulate_tr
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
-from tallytree.privacy.plan import Fork, MeasurementQuery, Plan
+from tallytree.privacy.plan import BranchRule, MeasurementQuery, Plan
 
 ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
 USUAL = Settings()
@@ -198,11 +198,11 @@ class Tallytree(Optioned):
             return Plan(budget, unit, asked)
         aside = self.settings.totals_share or FIRST_SHARE
         few, many = (divided.few, divided.many) if isinstance(divided, EitherWay) else (divided, divided)
-        lots = (
+        branches = (
             _queries(self._divisions(hierarchy, one), [way], 1 - aside) for one, way in ((few, LISTS), (many, AT_LEAST))
         )
-        fork = Fork(last, self.settings.lists_below, *lots)
-        return Plan(budget, unit, (MeasurementQuery("totals", last, aside),), fork)
+        rule = BranchRule(last, self.settings.lists_below, *branches)
+        return Plan(budget, unit, (MeasurementQuery("totals", last, aside),), rule)
 
     def _divisions(self, hierarchy: Hierarchy, shares: Shares | None) -> list[Division]:
         """The bands of sizes, with the levels' shares in each; one of all sizes where none are given."""

@@ -149,7 +149,7 @@ def suggest(
     if chosen.divides_itself:
         raise SpecError("bands divide the budget over the levels, each in its way: there are no shares to suggest")
     needed: Mapping[str, str] = {}
-    if chosen.plan(hierarchy, budget, neighbours.unit).fork is not None:
+    if chosen.plan(hierarchy, budget, neighbours.unit).branch_rule is not None:
         # Widths that depend on what will be measured first are none that can be promised now.
         needed = AT_LEAST
         chosen = choose(mechanism, neighbours, {**(options or {}), **needed}).suited_to(neighbours, hierarchy, totals)

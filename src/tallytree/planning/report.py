@@ -338,7 +338,7 @@ def _scenarios(
             for budget, (split, (shares, priority)) in product(budgets, own.items()):
                 scenario, asked = facts.prepare(name, budget, given, shares=shares, priority=priority)
                 rows.append((scenario, split, _choose_likely_branch(asked, expected)))
-                if asked.fork is not None:
+                if asked.branch_rule is not None:
                     branches[_describe_branch(scenario.mechanism, rows[-1][2])] = None
         except (SpecError, BudgetError) as error:
             if alternatives.mechanisms is not None or given:
@@ -446,7 +446,7 @@ def choose_by_prediction(
             continue
         try:
             chosen, asked = facts.prepare(name, budget, **by)
-            told = [] if asked.fork is None else [facts.prepare(name, budget, way, **by)[0] for way in TOLD]
+            told = [] if asked.branch_rule is None else [facts.prepare(name, budget, way, **by)[0] for way in TOLD]
         except (SpecError, BudgetError):
             continue
         scenarios += [chosen, *told]
@@ -478,10 +478,10 @@ def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int]
 
 
 def _choose_likely_branch(plan: Plan, expected: ExpectedCounts) -> Plan:
-    """The way that a plan takes at its fork if totals are as the prior says; the plan itself where it has none."""
-    if plan.fork is None:
+    """Return the branch that a plan chooses if totals are as the prior says; or the plan itself."""
+    if plan.branch_rule is None:
         return plan
-    return plan.branch(few=bool(expected.totals.mean() < float(plan.fork.fewer_than)))
+    return plan.branch(below=bool(expected.totals.mean() < float(plan.branch_rule.fewer_than)))
 
 
 def _describe_branch(chosen: Mechanism, likely: Plan) -> str:

@@ -20,7 +20,7 @@ from tallytree.privacy.budget import Budget, cost_of
 from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
 from tallytree.privacy.noise import NoiseKind
-from tallytree.privacy.plan import Band, Fork
+from tallytree.privacy.plan import Band, BranchRule
 
 MARKED_AT_A_TIME = 1 << 20  # rows
 BESIDE_SIZES: tuple[View, ...] = ("totals", "entities", "largest")  # one number for each region, not one for each size
@@ -86,16 +86,16 @@ class FirstStageFacts:
     __repr__ = briefly
 
 
-class Passed(NamedTuple):
-    """Which way a plan took at its fork, and by which rule: with `few`, because measured totals were below a bound."""
+class Branch(NamedTuple):
+    """The branch of an adaptive plan: `below` if noisy totals of `level` were below `fewer_than` on average."""
 
     level: int
     fewer_than: Fraction
-    few: bool
+    below: bool
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {"level": self.level, "fewer_than": str(self.fewer_than), "few": self.few}
+        return {"level": self.level, "fewer_than": str(self.fewer_than), "few": self.below}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class Measurements:
     ledgered: bool
     regions_declared_public: bool = False
     first_stage: FirstStageFacts = FirstStageFacts()
-    passed: Passed | None = None  # the fork of the plan, where it had one
+    branch: Branch | None = None  # of an adaptive plan
     same_data_as: tuple[str, ...] = ()  # other accounts of the ledger that the same data are charged to
     listed_totals: Integers | None = None  # in every region over all categories, where only that is public
     receipt: Receipt | None = None  # stays with the data holder; in no file of a release
@@ -174,15 +174,15 @@ class Measurements:
             raise ReleaseError("lists of sizes need public totals, or totals that were measured first")
         return found[self.hierarchy.level_slice(level)]
 
-    def passing(self, fork: Fork) -> Passed:
-        """Which way a plan's fork is passed with these measured totals."""
-        return Passed(fork.level, fork.fewer_than, fork.takes_few(self.totals_of(fork.level)[:, 0].tolist()))
+    def choose_branch(self, rule: BranchRule) -> Branch:
+        """Return the branch that a plan's rule chooses for these measured totals."""
+        return Branch(rule.level, rule.fewer_than, rule.is_below(self.totals_of(rule.level)[:, 0].tolist()))
 
     def totals_of(self, level: int) -> Integers:
-        """The measured totals of a level, noise and all, `[regions, 1]`."""
+        """Return the noisy totals of a level, `[regions, 1]`."""
         found = [part.values for part in self.measured if part.view == "totals" and part.level == level]
         if len(found) != 1:
-            raise ReleaseError(f"the rule of a fork reads totals of level {level}, and they were not measured")
+            raise ReleaseError(f"the branch rule reads totals of level {level}, and they were not measured")
         return found[0]
 
     def sizes_of(self, view: View, band: Band | None = None) -> range | None:

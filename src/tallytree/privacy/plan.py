@@ -62,23 +62,23 @@ class MeasurementQuery:
 
 
 @dataclass(frozen=True)
-class Fork:
-    """Which of two sets of queries is asked next: a rule that reads measured totals, and nothing else.
+class BranchRule:
+    """The rule of an adaptive plan: it reads noisy totals, and nothing else, and chooses one of two branches.
 
-    `few` is asked if the totals that were measured of the regions of `level` are below `fewer_than` on average, noise
-    and all; `many` if not.
+    If the noisy totals of the regions of `level` are below `fewer_than` on average, the plan measures the queries
+    `below`. Otherwise it measures the queries `otherwise`.
     """
 
     level: int
     fewer_than: Fraction
-    few: tuple[MeasurementQuery, ...]
-    many: tuple[MeasurementQuery, ...]
+    below: tuple[MeasurementQuery, ...]
+    otherwise: tuple[MeasurementQuery, ...]
 
-    def takes_few(self, totals: Iterable[int]) -> bool:
-        """Does the rule, for these measured totals of the level's regions, go on with `few`? Exact, at any length.
+    def is_below(self, totals: Iterable[int]) -> bool:
+        """Return whether the rule chooses `below` for these noisy totals of the level's regions. The result is exact.
 
-        >>> fork = Fork(1, Fraction(5, 2), (), ())
-        >>> fork.takes_few([-1, 5]), fork.takes_few([0, 5])
+        >>> rule = BranchRule(1, Fraction(5, 2), (), ())
+        >>> rule.is_below([-1, 5]), rule.is_below([0, 5])
         (True, False)
         """
         found = [int(total) for total in totals]
@@ -87,7 +87,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Plan:
-    """Questions whose exact shares add up, at each size, to no more than the whole budget, and at some size to all.
+    """Queries whose exact shares add up, at each size, to no more than the whole budget, and at some size to all.
 
     Levels (and views) compose in sequence: their costs add up. Regions of one level hold disjoint groups, so one
     query of a level pays once for all its regions (but `chain` mixes them, and its sensitivity says so).
@@ -112,21 +112,22 @@ class Plan:
     Where m is 1 the bound can be reached. Where one change can touch many sizes (m > 1; K under `one_group`), a narrow
     band by itself moves by less than its noise is scaled to: more is charged than it would need.
 
-    *With a `fork`* the queries are totals, with shares that add up to w. They are asked first, and then one of the
-    fork's two lots; with either, shares add up to 1 as above (`branches`), so a lot by itself has at most 1 − w at each
-    size. The whole loses no more than the budget. *Proof.* What leaves the border is noisy totals y and the answers z
-    to the lot that the rule took. The rule reads y and public facts, so for each y it is the same lot on either of two
-    neighbours: the ratio of likelihoods of (y, z) is r(y) · r(z | y), of the totals and of a lot that depends on y
-    alone. By steps 1 to 4 the totals lose at most a part w of the budget and each lot, whatever the lengths of its
-    lists, at most 1 − w. Laplace: log r(y) + log r(z | y) ≤ w ε + (1 − w) ε. Gaussian: the expectation, on one of the
-    two, of r(y)^a r(z | y)^a is that of r(y)^a times one over z given y, which is at most e^((a−1) a (1−w) ρ) for each
-    y; what is left is at most e^((a−1) a w ρ), for every order a > 1. ∎
+    *With a `branch_rule`* the queries are totals, with shares that add up to w. They are measured first, and then one
+    of the rule's two branches. With either branch, shares add up to 1 as above (`branches`), so a branch alone has at
+    most 1 − w at each size. The plan as a whole loses no more than the budget. *Proof.* Noisy totals y leave the
+    border, and the answers z of the branch that the rule chose. The rule reads y and public facts, so for each y it
+    chooses the same branch on either of two neighbours: the ratio of likelihoods of (y, z) is r(y) · r(z | y), of the
+    totals and of a branch that depends on y alone. By steps 1 to 4 the totals lose at most a part w of the budget.
+    Each branch loses at most 1 − w, for any lengths of its lists. Laplace: log r(y) + log r(z | y) ≤ w ε + (1 − w)
+    ε. Gaussian: the expectation, on one of the two, of r(y)^a r(z | y)^a is that of r(y)^a times one over z given
+    y, which is at most e^((a−1) a (1−w) ρ) for each y; what is left is at most e^((a−1) a w ρ), for every order a >
+    1. ∎
     """
 
     budget: Budget
     unit: PrivacyUnit
     queries: tuple[MeasurementQuery, ...]
-    fork: Fork | None = None
+    branch_rule: BranchRule | None = None
 
     __repr__ = briefly
 
@@ -134,11 +135,11 @@ class Plan:
         object.__setattr__(self, "budget", Budget.of(self.budget))
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
         expect(self.queries, several(instance(MeasurementQuery)), "queries")
-        expect(self.fork, optional(instance(Fork)), "fork")
+        expect(self.branch_rule, optional(instance(BranchRule)), "branch_rule")
         if not self.queries:
             raise SpecError("a plan needs at least one query")
-        if self.fork is not None:
-            self._check_fork(self.fork)
+        if self.branch_rule is not None:
+            self._check_rule(self.branch_rule)
             return
         if any(query.share <= 0 for query in self.queries):
             raise BudgetError("every share of the budget must be positive")
@@ -157,29 +158,27 @@ class Plan:
                         + ("" if one.sizes is None or other.sizes is None else ", in bands of sizes that overlap")
                     )
 
-    def _check_fork(self, fork: Fork) -> None:
-        """Refuse a fork whose rule cannot read what it goes by; building the branches refuses shares that are wrong."""
+    def _check_rule(self, rule: BranchRule) -> None:
+        """Refuse a rule that reads totals which the plan does not measure. Building the branches checks the shares."""
         if any(query.view != "totals" for query in self.queries):
-            raise SpecError("before a fork totals are asked, and nothing else")
-        if all(query.level != fork.level for query in self.queries):
-            raise SpecError(f"the rule of a fork reads totals of level {fork.level}, which the plan does not ask for")
-        for few in (True, False):
-            later = fork.few if few else fork.many
+            raise SpecError("an adaptive plan measures totals first, and nothing else")
+        if all(query.level != rule.level for query in self.queries):
+            raise SpecError(f"the branch rule reads totals of level {rule.level}, and the plan does not measure them")
+        for later in (rule.below, rule.otherwise):
             if not later or any(query.view in FIRST for query in later):
-                raise SpecError("after a fork sizes are asked; totals and the largest size come first")
-            self.branch(few=few)
+                raise SpecError("the branches of a plan measure sizes; totals and the largest size come first")
+            Plan(self.budget, self.unit, (*self.queries, *later))
 
-    def branch(self, *, few: bool) -> Plan:
-        """All queries of one way through the fork, in their order, as a plan without one; the plan itself if it has
-        none."""
-        if self.fork is None:
+    def branch(self, *, below: bool) -> Plan:
+        """Return all queries of one branch as a plan without a rule; or this plan if it has no rule."""
+        if (rule := self.branch_rule) is None:
             return self
-        return Plan(self.budget, self.unit, (*self.queries, *(self.fork.few if few else self.fork.many)))
+        return Plan(self.budget, self.unit, (*self.queries, *(rule.below if below else rule.otherwise)))
 
     @property
     def branches(self) -> tuple[Plan, ...]:
-        """Each way that the plan may go, without a fork: the plan itself where it has none."""
-        return (self,) if self.fork is None else (self.branch(few=True), self.branch(few=False))
+        """Both branches, each as a plan without a rule; or this plan alone if it has no rule."""
+        return (self,) if self.branch_rule is None else (self.branch(below=True), self.branch(below=False))
 
     def cost(self, query: MeasurementQuery) -> Fraction:
         """Return what a query may spend, in the budget's currency."""

@@ -276,9 +276,9 @@ def measure_with(
     if derive_facts is not None:
         known = replace(known, first_stage=derive_facts(known))
     rest = branches[0]
-    if plan.fork is not None:
-        known = replace(known, passed=(passed := known.passing(plan.fork)))
-        rest = branches[0 if passed.few else 1]
+    if plan.branch_rule is not None:
+        known = replace(known, branch=(branch := known.choose_branch(plan.branch_rule)))
+        rest = branches[0 if branch.below else 1]
     if first:
         journal.keep_first_stage(known)
     return _answered(group_sizes, randomness, [one for one in rest if one.view not in FIRST], known)

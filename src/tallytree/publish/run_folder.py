@@ -318,7 +318,7 @@ class ReleaseJournal(Journal):
     def keep_first_stage(self, known: Measurements) -> None:
         """Keep what was measured first, and take the room that all measurements will need, which is known by now."""
         if not (self._run.folder / FIRST).exists():
-            self._run.write_over(FIRST_ROOM, replace(known, first_stage=FirstStageFacts(), passed=None), FIRST)
+            self._run.write_over(FIRST_ROOM, replace(known, first_stage=FirstStageFacts(), branch=None), FIRST)
         self._run.take_room(self._size(known), self._tell, ROOM)
 
 

@@ -137,7 +137,7 @@ def test_every_way_to_measure_goes_with_categories_that_the_group_decides(way, t
     made = release(group_sizes(**how), budget={"epsilon": 1}, unit="one_entity", options=options)
     made.save(tmp_path / "out")
     assert verify(tmp_path / "out", typical=True).faults == ()
-    assert (made.measurements.passed is not None) == (way == "totals first")
+    assert (made.measurements.branch is not None) == (way == "totals first")
     tree = made.hierarchy
     assert np.array_equal(tree.aggregate(made.counts[tree.level_slice(tree.depth - 1)]), made.counts)
 

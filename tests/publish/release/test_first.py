@@ -64,7 +64,7 @@ def suited(truth, options=None, **by):
 
 
 def lots(asked):
-    return asked.fork.few, asked.fork.many
+    return asked.branch_rule.below, asked.branch_rule.otherwise
 
 
 # -------------------------------------------------------------------- what is asked
@@ -74,7 +74,7 @@ def test_totals_are_asked_first_where_they_are_private_and_sizes_are_many():
     mechanism, asked = suited(SPARSE)
     assert mechanism.options == {"borrow": True, "totals_share": str(FIRST_SHARE), "lists_below": str(SIZES // 4)}
     assert [(one.view, one.level, one.share) for one in asked.queries] == [("totals", 2, FIRST_SHARE)]
-    assert asked.fork.fewer_than == Fraction(SIZES, 4)
+    assert asked.branch_rule.fewer_than == Fraction(SIZES, 4)
     few, many = ([(one.view, one.level, one.share / (1 - FIRST_SHARE)) for one in lot] for lot in lots(asked))
     assert few == [("sorted_sizes", 2, 1)]  # at ε = 8 there is hardly any noise
     shares = balanced_shares(TREE, HOW["budget"])
@@ -91,7 +91,7 @@ def test_nothing_is_set_aside_where_a_public_fact_tells():
         suited(SPARSE, {"leaves": "lists", "totals_share": "1/10"}),
         suited(SPARSE, {"bands": [{"to": 3, "shares": [1, 1, 1]}, {"shares": [1, 1, 2]}]}),
     ]
-    assert all(asked.fork is None for _, asked in told)
+    assert all(asked.branch_rule is None for _, asked in told)
     views = [{one.view for one in asked.queries} for _, asked in told]
     assert views == [{"at_least"}, {"at_least"}, {"at_least"}, {"totals", "sorted_sizes"}, {"at_least"}]
 
@@ -189,7 +189,7 @@ def test_lists_have_places_for_nearly_all_groups_and_no_more_spare_ones_than_siz
 
 def test_with_as_good_as_no_noise_lists_give_the_truth():
     mechanism, found = measured(SPARSE, budget=Budget(epsilon=10**6))
-    assert found.passed.few
+    assert found.branch.below
     assert np.array_equal(mechanism.estimate(found).counts, SPARSE.all_levels())
 
 
@@ -218,7 +218,7 @@ def copied(stored, tmp_path):
 def test_a_release_says_what_was_asked_first_by_which_rule_it_went_on_and_how(stored):
     assert verify(stored).faults == ()
     made, statement = Release.load(stored), json.loads((stored / "privacy.json").read_text(encoding="utf-8"))
-    few = made.measurements.passed.few
+    few = made.measurements.branch.below
     told = " ".join(statement["measured_first"])
     assert "the number of groups in every region of level 'county' was measured with 0.16 of the budget" in told
     assert "with fewer than 15 groups in a region of level 'county' on average, sorted lists" in told
@@ -234,7 +234,7 @@ def test_measurements_with_a_fork_come_back_as_they_were(stored, tmp_path):
     save_measurements(made, tmp_path / "file")
     again = load_measurements(tmp_path / "file")
     same(again, made)
-    assert again.passed == made.passed
+    assert again.branch == made.branch
     assert np.array_equal(again.first_stage.places, made.first_stage.places)
 
 
@@ -274,7 +274,7 @@ def test_a_fork_that_is_kept_back_is_found(copied):
 
 @pytest.mark.parametrize("bound", ["1/1000000", "1000000"])
 def test_a_rule_by_which_the_other_way_would_have_been_taken_is_found(copied, bound):
-    few = Release.load(copied).measurements.passed.few
+    few = Release.load(copied).measurements.branch.below
     change_facts(copied, lambda facts: facts["passed"].update(fewer_than=bound))
     change_options(copied, lists_below=bound)
     faults = verify(copied).faults
@@ -287,7 +287,7 @@ def test_a_rule_by_which_the_other_way_would_have_been_taken_is_found(copied, bo
 def test_totals_by_which_the_other_way_would_have_been_taken_are_found(copied):
     made = Release.load(copied).measurements
     totals = measured_totals(made)
-    totals.values[:] = 400 if made.passed.few else 1
+    totals.values[:] = 400 if made.branch.below else 1
     save_measurements(made, copied / "measurements.parquet")
     mend(copied)
     assert any(BY_RULE in one for one in verify(copied).faults)

@@ -192,7 +192,7 @@ def simulate_measurements(
 
     Lists of sizes are as long as the first stage says, so its facts are derived first, from their own noise; a
     largest size that was derived stays, for it decides which sizes there are, and so does the way that a plan took at
-    its fork, for it decides what there is to measure.
+    its branch rule, for it decides what there is to measure.
     """
     parts = measurements.measured
     again = {}

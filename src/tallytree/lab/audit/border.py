@@ -286,7 +286,7 @@ def _published(
 
 
 def _queries(measured: Measurements, recorder: Recorder) -> Iterator[Query]:
-    """Each measurement with the draw that it was made of: first those before a fork, and lists last in each stage."""
+    """Each measurement with the draw that it was made of: first those before a branch, and lists last in each stage."""
     order = sorted(measured.measured, key=lambda part: (part.view not in FIRST, part.view == "sorted_sizes"))
     parts = [part for part in order if part.values.size]
     for part, draw in zip(parts, recorder.draws, strict=True):

@@ -397,7 +397,7 @@ class Distinguisher:
     def __init__(self, setting: Setting, pair: Pair, plan: Plan, gadgets: int) -> None:
         self._plan, self._gadgets, self._public = plan, gadgets, setting.totals == "public"
         views = {query.view for query in plan.queries}
-        self._shape_is_fixed = plan.fork is None and "largest" not in views
+        self._shape_is_fixed = plan.branch_rule is None and "largest" not in views
         self._worlds = [setting.count(states * gadgets) for states in (pair.here, pair.there)]
         self._known: dict[str, list[Measurements]] = {}
 
@@ -417,10 +417,10 @@ class Distinguisher:
 
     def _views(self, output: Measurements) -> list[Measurements]:
         """The two worlds without noise, asked as this release was after its first measurements."""
-        first_stage, passed = output.first_stage, output.passed
-        plan = self._plan if passed is None else self._plan.branch(few=passed.few)
+        first_stage, branch = output.first_stage, output.branch
+        plan = self._plan if branch is None else self._plan.branch(below=branch.below)
         lengths = [None if one is None else one.tolist() for one in (first_stage.totals, first_stage.places)]
-        key = f"{lengths}, {first_stage.max_size}, {passed}"
+        key = f"{lengths}, {first_stage.max_size}, {branch}"
         if key not in self._known:
             if len(self._known) > 100:
                 self._known.clear()

@@ -26,7 +26,7 @@ from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.privacy.budget import Budget
-from tallytree.privacy.measurements import FirstStageFacts, Measurement, Measurements, Passed, list_starts
+from tallytree.privacy.measurements import Branch, FirstStageFacts, Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, MeasurementQuery, Plan
 from tallytree.privacy.relations import relation_to_json, sizes_from_json
@@ -99,7 +99,7 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
         "regions_declared_public": measurements.regions_declared_public,
         "settled": {"max_size": measurements.first_stage.max_size},
         "in_rows": [name for name, array in _arrays(measurements).items() if array is not None],
-        **({} if measurements.passed is None else {"passed": measurements.passed.to_json()}),
+        **({} if measurements.branch is None else {"passed": measurements.branch.to_json()}),
     }
 
 
@@ -124,7 +124,7 @@ def room_for(
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     if known is not None:
         shell = replace(known, measured=())
-        plan = plan if known.passed is None else plan.branches[0 if known.passed.few else 1]
+        plan = plan if known.branch is None else plan.branches[0 if known.branch.below else 1]
     return max(_room_for(shell, branch.queries) for branch in plan.branches)
 
 
@@ -249,7 +249,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
             facts["settled"]["max_size"],
             _totals(known.get(PLACES), hierarchy),
         ),
-        passed=_passed(facts.get("passed"), hierarchy),
+        branch=_branch(facts.get("passed"), hierarchy),
     )
     _check_categories(shell)
     measured = []
@@ -292,14 +292,14 @@ def _band(part: dict[str, Any], max_size: int) -> Band | None:
     return band
 
 
-def _passed(stated: dict[str, Any] | None, hierarchy: Hierarchy) -> Passed | None:
-    """Which way the plan took at its fork; None where it had none."""
+def _branch(stated: dict[str, Any] | None, hierarchy: Hierarchy) -> Branch | None:
+    """Return the branch that an adaptive plan chose; None for other plans."""
     if stated is None:
         return None
     level, few = stated["level"], stated["few"]
     if not isinstance(few, bool) or isinstance(level, bool) or level not in range(hierarchy.depth):
         raise ReleaseError("it does not say in a way that is known what was asked after the totals")
-    return Passed(level, exact_number(stated["fewer_than"]), few)
+    return Branch(level, exact_number(stated["fewer_than"]), few)
 
 
 def _totals(totals: Integers | None, hierarchy: Hierarchy) -> Integers | None:

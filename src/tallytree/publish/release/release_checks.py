@@ -174,11 +174,11 @@ class ReleaseChecks:
         asked.check(known.neighbours, known.hierarchy)
         shares = None if asked.leaves_only else known.level_shares
         plan = asked.plan(known.hierarchy, known.budget, known.neighbours.unit, shares)
-        passed = None if plan.fork is None else known.passing(plan.fork)
-        if passed != known.passed:
+        branch = None if plan.branch_rule is None else known.choose_branch(plan.branch_rule)
+        if branch != known.branch:
             yield f"which queries were measured after the totals does not follow from these by the rule of {asked.name}"
-        if passed is not None:
-            plan = plan.branch(few=passed.few)
+        if branch is not None:
+            plan = plan.branch(below=branch.below)
         wanted = {(one.view, one.level, one.share, one.sizes, one.summed) for one in plan.queries}
         if wanted != {(part.view, part.level, part.share, part.sizes, part.summed) for part in known.measured}:
             yield f"{asked.name} with the options in {PRIVACY} does not ask for what was measured"

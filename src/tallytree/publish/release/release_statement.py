@@ -11,7 +11,7 @@ from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import REACH_SHARE, SHORTER
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.budget import as_decimal
-from tallytree.privacy.measurements import Measurement, Measurements, Passed
+from tallytree.privacy.measurements import Branch, Measurement, Measurements
 from tallytree.privacy.plan import Band, MeasurementQuery, shares_at_sizes
 from tallytree.privacy.relations import describe_relation, relation_to_json
 from tallytree.publish.release.contents import LEFT_OUT, MARKED, SUMS, ReleaseContents
@@ -146,19 +146,19 @@ def measured_first(measurements: Measurements) -> list[str]:
             "from the measured numbers of groups it follows how long lists of sizes are, a little longer than there "
             "are likely to be groups; a list holds the largest sizes of its region, and zeros where there are fewer"
         )
-    if measurements.passed is not None:
-        facts.append(_fork_in_words(measurements, measurements.passed))
+    if measurements.branch is not None:
+        facts.append(_branch_in_words(measurements, measurements.branch))
     return facts
 
 
-def _fork_in_words(measurements: Measurements, passed: Passed) -> str:
+def _branch_in_words(measurements: Measurements, branch: Branch) -> str:
     """The rule by which questions followed totals, and which did."""
-    level, average = measurements.hierarchy.levels[passed.level], float(measurements.totals_of(passed.level).mean())
+    level, average = measurements.hierarchy.levels[branch.level], float(measurements.totals_of(branch.level).mean())
     ways = ["sorted lists of the sizes of the lowest level", "how many groups have each size or more"]
-    followed = ways[0 if passed.few else 1]
+    followed = ways[0 if branch.below else 1]
     return (
         "what was measured next was decided by a rule that reads these noisy numbers and nothing else: with fewer than "
-        f"{as_decimal(passed.fewer_than)} groups in a region of level {level!r} on average, {ways[0]}; otherwise "
+        f"{as_decimal(branch.fewer_than)} groups in a region of level {level!r} on average, {ways[0]}; otherwise "
         f"{ways[1]}. On average {average:.6g} were measured, so it was {followed}. Either way all measurements "
         "together cost the budget and no more"
     )
