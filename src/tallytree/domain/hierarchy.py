@@ -65,9 +65,31 @@ class Hierarchy:
 
     @classmethod
     def from_levels(cls, table: Any, levels: Sequence[str], *, root: str = ROOT) -> Hierarchy:
-        """One row per leaf, one column per level from the top down; empty cells at the end make a short branch.
+        """Make a tree from a table with one row per leaf and one column per level.
 
-        Where the first column holds a single name that region is the root; otherwise `root` is put above it.
+        Parameters
+        ----------
+        table : path, table or mapping
+            The regions. Empty cells at the end of a row make a short branch.
+        levels : list of str
+            The columns of the levels, from the top down.
+        root : str, default "total"
+            The name of the root that is added. If the first column holds a single name, that region is the root.
+
+        Returns
+        -------
+        Hierarchy
+            The tree.
+
+        Raises
+        ------
+        SpecError
+            If the table makes no tree.
+
+        Examples
+        --------
+        >>> Hierarchy.from_levels({"state": ["GA", "NY"], "county": ["Fulton", "Kings"]}, ["state", "county"])
+        Hierarchy(total 1 → state 2 → county 2)
         """
         levels = _checked_levels(levels)
         expect(root, TEXT, "root")
@@ -80,9 +102,36 @@ class Hierarchy:
     def from_regions(
         cls, table: Any, *, leaf: str, levels: Sequence[str], name: str | None = None, root: str = ROOT
     ) -> Hierarchy:
-        """One row per leaf with a code of its own in column `leaf`; `levels` are the columns above it, top down.
+        """Make a tree from a table with one row per leaf and a unique code for each leaf.
 
-        `name` is a column of names to show for the leaves; their codes stay their ids.
+        Parameters
+        ----------
+        table : path, table or mapping
+            The regions.
+        leaf : str
+            The column of the leaves' codes.
+        levels : list of str
+            The columns of the levels above the leaves, from the top down.
+        name : str, optional
+            A column of names to show for the leaves; their codes stay their ids.
+        root : str, default "total"
+            The name of the root that is added, as in `from_levels`.
+
+        Returns
+        -------
+        Hierarchy
+            The tree.
+
+        Raises
+        ------
+        SpecError
+            If a code is empty or appears twice, or the table makes no tree.
+
+        Examples
+        --------
+        >>> table = {"state": ["GA", "NY"], "fips": ["13121", "36047"], "county": ["Fulton", "Kings"]}
+        >>> Hierarchy.from_regions(table, leaf="fips", levels=["state"], name="county").names
+        ('total', 'GA', 'NY', 'Fulton', 'Kings')
         """
         levels = _checked_levels(levels)
         for what, given in {"leaf": leaf, "root": root}.items():
@@ -107,10 +156,31 @@ class Hierarchy:
 
     @classmethod
     def from_edges(cls, edges: Any, *, levels: Sequence[str] | None = None) -> Hierarchy:
-        """(child, parent) pairs, or a table whose first two columns are child and parent.
+        """Make a tree from pairs of child and parent.
 
-        The root is the one region that is nobody's child (a pair with an empty parent may name it too). `levels`
-        names the levels from the root down.
+        The root is the one region that is not a child (a pair with an empty parent may name it too).
+
+        Parameters
+        ----------
+        edges : list of pairs, path or table
+            (child, parent) pairs, or a table whose first two columns are child and parent.
+        levels : list of str, optional
+            The names of the levels, from the root down.
+
+        Returns
+        -------
+        Hierarchy
+            The tree.
+
+        Raises
+        ------
+        SpecError
+            If the edges make no tree.
+
+        Examples
+        --------
+        >>> Hierarchy.from_edges([("GA", "US"), ("NY", "US")], levels=["nation", "state"])
+        Hierarchy(nation 1 → state 2)
         """
         if levels is not None:
             levels = _checked_levels(levels)
@@ -259,7 +329,7 @@ class Hierarchy:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values: two trees are the same if these are."""
+        """Return plain values; two trees are the same if these are."""
         if self.by.columns:
             return {**self.regions.to_json(), "by": self.by.to_json()}
         return {
@@ -296,21 +366,44 @@ class Hierarchy:
 
     @property
     def depth(self) -> int:
-        """The number of levels."""
+        """Return the number of levels."""
         return len(self.levels)
 
     @property
     def leaf_count(self) -> int:
-        """The number of regions on the last level."""
+        """Return the number of regions on the last level."""
         return int(self.level_starts[-1] - self.level_starts[-2])
 
     def level_slice(self, level: int) -> slice:
-        """The regions of a level, as a slice of any array in hierarchy order."""
+        """Return the regions of a level, as a slice of any array in hierarchy order.
+
+        Parameters
+        ----------
+        level : int
+            The level, 0 at the root.
+
+        Returns
+        -------
+        slice
+            The slice.
+        """
         return slice(int(self.level_starts[level]), int(self.level_starts[level + 1]))
 
     def above_leaves(self, level: int) -> Integers:
-        """For every leaf the region of a level that it lies in, counted from that level's first.
+        """Return, for every leaf, the region of a level that it lies in, counted from that level's first region.
 
+        Parameters
+        ----------
+        level : int
+            The level, 0 at the root.
+
+        Returns
+        -------
+        array of int
+            One number for each leaf.
+
+        Examples
+        --------
         >>> places = {"state": ["GA", "NY", "NY"], "county": ["a", "b", "c"]}
         >>> Hierarchy.from_levels(places, ["state", "county"]).above_leaves(1)
         array([0, 1, 1])
@@ -322,7 +415,18 @@ class Hierarchy:
         return found
 
     def children_of(self, region: int) -> range:
-        """The indices of a region's children; empty on the last level."""
+        """Return the indices of a region's children; empty on the last level.
+
+        Parameters
+        ----------
+        region : int
+            The region's index.
+
+        Returns
+        -------
+        range
+            The indices.
+        """
         return range(int(self.child_starts[region]), int(self.child_starts[region + 1]))
 
     @cached_property
@@ -336,7 +440,18 @@ class Hierarchy:
         return {region: number for number, region in enumerate(self.ids)}
 
     def path_of(self, region: int) -> tuple[str, ...]:
-        """The names from the root down to a region, its carried-down copies left out."""
+        """Return the names from the root down to a region, without its carried-down copies.
+
+        Parameters
+        ----------
+        region : int
+            The region's index.
+
+        Returns
+        -------
+        tuple of str
+            The names.
+        """
         path: list[str] = []
         while region >= 0:
             if not self.carried[region]:
@@ -345,7 +460,18 @@ class Hierarchy:
         return tuple(reversed(path))
 
     def aggregate(self, leaf_counts: NDArray[Any]) -> Integers:
-        """Sum an array `[leaves, …]` up the tree to one `[regions, …]` in hierarchy order."""
+        """Sum the leaves up the tree.
+
+        Parameters
+        ----------
+        leaf_counts : array
+            `[leaves, …]`.
+
+        Returns
+        -------
+        array of int
+            `[regions, …]` in hierarchy order.
+        """
         leaf_counts = np.asarray(leaf_counts)
         if leaf_counts.shape[:1] != (self.leaf_count,):
             raise ValueError(f"expected {self.leaf_count} rows, one per leaf region, not {leaf_counts.shape[:1]}")
@@ -372,8 +498,20 @@ class Hierarchy:
     # ---------------------------------------------------------------- by category
 
     def by_category(self, categories: Categories) -> Hierarchy:
-        """The tree of these regions by category, with the sum over all categories at its root.
+        """Return the tree of these regions by category, with the sum over all categories at its root.
 
+        Parameters
+        ----------
+        categories : Categories
+            The categories.
+
+        Returns
+        -------
+        Hierarchy
+            The tree.
+
+        Examples
+        --------
         >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
         >>> by = tree.by_category(Categories.of({"tenure": ["owned", "rented"]}, "group"))
         >>> by

@@ -220,13 +220,59 @@ def plan(
     replicates: int | None = None,
     progress: Progress = silent,
 ) -> PlanReport:
-    """Predict the errors of a release for every mechanism and several splits of the budget; nothing is spent.
+    """Predict the errors of a release for every mechanism and several splits of the budget.
 
-    `prior` is a shape's name ("households", "heavy-tail", "uniform"), an older public table (columns region, size,
-    count) or its path, an earlier `Release`, or a `Prior`. `totals` are the public numbers of groups of
-    the leaves, by id or in order; without them `groups` says how many to expect in all, unless the prior does.
-    `splits` are shares by name, the three priorities if not given. Each prediction is the mean of `replicates`
-    simulations, 3 to 25 of them by the size of the tree.
+    It uses public facts only and spends nothing.
+
+    Parameters
+    ----------
+    hierarchy : Hierarchy
+        The public tree of regions.
+    max_size : int
+        The largest size that will be counted separately.
+    budget : Budget or list of Budget
+        The budget of the release, or several to compare.
+    unit : PrivacyUnit
+        Whom the release will protect: `one_entity()` or `one_group()`.
+    prior : str, path, table, Release or Prior
+        What may be expected: a shape ("households", "heavy-tail", "uniform"), an older public table (columns region,
+        size, count) or its path, an earlier `Release`, or a `Prior`.
+    totals : mapping or list of int, optional
+        The public number of groups in each leaf, by id or in order.
+    groups : int, optional
+        How many groups to expect in all, if neither `totals` nor the prior says it.
+    quantity_bound : int, default 1
+        The largest quantity that one row may have.
+    rows_per_entity : int, default 1
+        The largest number of rows that one entity may have.
+    mechanisms : list of str, optional
+        The mechanisms to compare. All by default.
+    splits : mapping, optional
+        Shares of the levels by a name for each split. The three priorities by default.
+    confidence : float, default 0.95
+        The level of the intervals.
+    replicates : int, optional
+        How many simulations each prediction is the mean of. The default is 3 to 25, by the size of the tree.
+    progress : callable, optional
+        A function that is called with each step of the work.
+
+    Returns
+    -------
+    PlanReport
+        The predictions. `PlanReport.best` finds the smallest error, `PlanReport.suggest` shares that meet a goal.
+
+    Raises
+    ------
+    SpecError
+        If an argument is wrong.
+
+    Examples
+    --------
+    >>> counties = tt.Hierarchy.from_levels({"county": ["X", "Y"]}, ["county"])
+    >>> expected = {"prior": "households", "groups": 1000, "mechanisms": ["tallytree"], "replicates": 2}
+    >>> report = tt.plan(counties, max_size=3, budget=tt.Budget(epsilon=1), unit=tt.one_entity(), **expected)
+    >>> report.best("county").mechanism
+    'tallytree'
     """
     leaf_totals = None if totals is None else _leaf_totals(hierarchy, totals)
     neighbours = Neighbours(

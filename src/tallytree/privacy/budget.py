@@ -51,11 +51,29 @@ def exact(value: Number, what: str) -> Fraction:
 
 @dataclass(frozen=True, init=False)
 class Budget:
-    """What may be spent: `Budget(epsilon=1)`, `Budget(rho="0.1", delta="1e-9")` or `Budget(epsilon=1, delta="1e-9")`.
+    """State what may be spent: a pure ε, a ρ, or an ε with a δ.
 
-    With a δ the budget is spent in ρ: the largest ρ that implies the (ε, δ) asked for, or the ρ given, in which case δ
-    only says at which δ its ε is reported.
+    With a δ the budget is spent in ρ. This is the largest ρ that implies the (ε, δ) asked for, or the ρ given. If a ρ
+    is given, δ only says at which δ its ε is reported.
 
+    Parameters
+    ----------
+    epsilon : number or str, optional
+        ε, exact: 1, 0.1, "0.1" or "1/3".
+    rho : number or str, optional
+        ρ, instead of ε.
+    delta : number or str, optional
+        δ, less than 1.
+
+    Raises
+    ------
+    BudgetError
+        If not exactly one of `epsilon` and `rho` is given, or a number is not positive.
+
+    Examples
+    --------
+    >>> Budget(epsilon=1), Budget(rho="0.1", delta="1e-9"), Budget(epsilon=1, delta="1e-9")
+    (Budget(epsilon=1), Budget(rho='1/10', delta='1/1000000000'), Budget(epsilon=1, delta='1/1000000000'))
     >>> Budget(epsilon=0.1).amount
     Fraction(1, 10)
     """
@@ -82,7 +100,28 @@ class Budget:
 
     @classmethod
     def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
-        """A budget, or the one that words of a spec make: {"epsilon": 1}. A bare number could be an ε or a ρ."""
+        """Return a budget, or the one that the words of a spec mean.
+
+        Parameters
+        ----------
+        value : Budget or mapping
+            A budget, or words such as ``{"epsilon": 1}``. A bare number is refused, because it could be an ε or a ρ.
+
+        Returns
+        -------
+        Budget
+            The budget.
+
+        Raises
+        ------
+        BudgetError
+            If the value means no budget.
+
+        Examples
+        --------
+        >>> Budget.of({"epsilon": 1})
+        Budget(epsilon=1)
+        """
         if isinstance(value, Budget):
             return value
         words = "a Budget, such as tallytree.Budget(epsilon=1) or tallytree.Budget(rho='0.1')"
@@ -92,18 +131,39 @@ class Budget:
 
     @property
     def currency(self) -> Currency:
-        """What it is spent in: "epsilon" if it is pure, otherwise "rho"."""
+        """Return what the budget is spent in: "epsilon" if it is pure, otherwise "rho"."""
         return "epsilon" if self.rho is None else "rho"
 
     @property
     def amount(self) -> Fraction:
-        """How much of its currency there is."""
+        """Return the budget in its currency."""
         amount = self.epsilon if self.rho is None else self.rho
         assert amount is not None
         return amount
 
     def charge_in(self, currency: Currency) -> Fraction:
-        """The cost in another currency: ε-DP is ε²/2-zCDP; ρ cannot be paid from a pure ε budget."""
+        """Return the cost in another currency: ε-DP is ε²/2-zCDP; ρ cannot be paid from a pure ε budget.
+
+        Parameters
+        ----------
+        currency : {"epsilon", "rho"}
+            The currency.
+
+        Returns
+        -------
+        Fraction
+            The cost.
+
+        Raises
+        ------
+        BudgetError
+            If a budget in ρ should be charged in pure ε.
+
+        Examples
+        --------
+        >>> Budget(epsilon=1).charge_in("rho")
+        Fraction(1, 2)
+        """
         if currency == self.currency:
             return self.amount
         if currency == "rho":
@@ -134,12 +194,28 @@ class Budget:
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, str | None]:
-        """Exact texts; `from_json` reads them back."""
+        """Return exact texts; `from_json` reads them back."""
         return {name: None if value is None else str(value) for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Budget:
-        """What `to_json` wrote; the ρ of an (ε, δ) budget is recomputed and must agree."""
+        """Read what `to_json` returned; the ρ of an (ε, δ) budget is recomputed and must agree.
+
+        Parameters
+        ----------
+        values : dict
+            The texts that `to_json` returned.
+
+        Returns
+        -------
+        Budget
+            The budget.
+
+        Raises
+        ------
+        BudgetError
+            If the ρ does not follow from ε and δ.
+        """
         if values["epsilon"] is not None and values["delta"] is not None:
             budget = cls(epsilon=values["epsilon"], delta=values["delta"])
             if str(budget.rho) != values["rho"]:

@@ -298,7 +298,24 @@ def amount(value: Fraction, currency: Currency, *, up: bool = True) -> str:
 
 
 class Ledger:
-    """The accounts in one file."""
+    """Record what data sets may cost in all and what they have cost, in one file.
+
+    The file and the anchor file beside it belong to the data holder and are confidential.
+
+    Parameters
+    ----------
+    path : path
+        The file. `open` makes it if it is not there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ledger = tt.Ledger(tempfile.mkdtemp() + "/ledger.db")
+    >>> persons = tt.Neighbours(tt.one_entity(), max_size=5, public_totals=False)
+    >>> account = ledger.open("people-2020", tt.Budget(epsilon=2), persons)
+    >>> ledger.account("people-2020").left
+    Fraction(2, 1)
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         expect(path, PATH, "the ledger's path")
@@ -311,20 +328,47 @@ class Ledger:
     # ---------------------------------------------------------------- looking
 
     def account(self, name: str) -> Account:
-        """One data set's account."""
+        """Return one data set's account.
+
+        Parameters
+        ----------
+        name : str
+            The name of the data set.
+
+        Returns
+        -------
+        Account
+            The account with its `total`, `spent`, `left` and reservations.
+
+        Raises
+        ------
+        BudgetError
+            If the ledger has no such account.
+        """
         return self._books().account(name)
 
     def accounts(self) -> list[Account]:
-        """All accounts, by name."""
+        """Return all accounts, by name."""
         books = self._books()
         return [books.account(name) for name in sorted(books.accounts)]
 
     def links(self) -> list[Link]:
-        """The joint totals of accounts that concern the same people."""
+        """Return the joint totals of accounts that concern the same people."""
         return self._books().links()
 
     def entries(self, *, anchored: bool = True) -> tuple[Entry, ...]:
-        """All that was ever written, checked; without an anchor if it is to be made anew (see `anchor`)."""
+        """Return all entries that were ever written, after checking the chain.
+
+        Parameters
+        ----------
+        anchored : bool, default True
+            Check the anchor too. Set it to False if the anchor is to be made anew (see `anchor`).
+
+        Returns
+        -------
+        tuple of Entry
+            The entries, oldest first.
+        """
         return self._chain.entries(anchored=anchored)
 
     def _books(self) -> Books:
@@ -333,7 +377,27 @@ class Ledger:
     # ---------------------------------------------------------------- opening and linking
 
     def open(self, name: str, budget: Budget, neighbours: Relation) -> Account:
-        """Give a data set its total budget, once and for all. The file is made if it is not there."""
+        """Open an account: give a data set its total budget, which cannot be set again.
+
+        Parameters
+        ----------
+        name : str
+            The name of the data set.
+        budget : Budget
+            What all releases of the data set may cost together.
+        neighbours : Neighbours or HouseholdNeighbours
+            The neighbour relation that all costs are about. `Neighbours.of` gives that of data that were read.
+
+        Returns
+        -------
+        Account
+            The new account.
+
+        Raises
+        ------
+        BudgetError
+            If the ledger has such an account already.
+        """
         if not name or not isinstance(name, str):
             raise BudgetError("a data set needs a name in the ledger")
         with self._chain.writing(make=True) as writing:
@@ -390,7 +454,18 @@ class Ledger:
     # ---------------------------------------------------------------- spending
 
     def check(self, expense: Expense) -> None:
-        """Raise what `reserve` would raise now; nothing is written or spent."""
+        """Raise what `reserve` would raise now; nothing is written or spent.
+
+        Parameters
+        ----------
+        expense : Expense
+            The cost, and what the data holder states of the files.
+
+        Raises
+        ------
+        BudgetError
+            If `reserve` would refuse.
+        """
         _find_payer(self._books(), expense)
 
     def reserve(self, expense: Expense, token: str | None = None) -> Receipt:
@@ -464,7 +539,18 @@ class Ledger:
             writing.append("round", {"receipt": number, "round": 1, "cost": cost, "mark": mark, "time": _now()})
 
     def paid_for(self, mark: str) -> int | None:
-        """The number of the reservation whose measurements are known by a mark, if there is one."""
+        """Return the number of the reservation whose measurements are known by a mark, or None.
+
+        Parameters
+        ----------
+        mark : str
+            The mark of the measurements.
+
+        Returns
+        -------
+        int or None
+            The number of the reservation.
+        """
         for account in self._books().accounts.values():
             for spending in account.spendings:
                 if mark in [each.mark for each in spending.rounds]:
@@ -472,9 +558,32 @@ class Ledger:
         return None
 
     def only_unrecorded(self, what: str, budget: Budget, neighbours: Relation, costs: Sequence[Fraction]) -> int:
-        """The number of the only reservation that can have paid for `what`; where several can, an error lists them.
+        """Return the number of the only reservation that can have paid for a release.
 
         It has the same budget, relation and columns, its rounds cost the same, and no release is recorded for it.
+
+        Parameters
+        ----------
+        what : str
+            What the reservation paid for, in words, for messages.
+        budget : Budget
+            The budget of the release.
+        neighbours : Neighbours or HouseholdNeighbours
+            Its neighbour relation.
+        costs : list of Fraction
+            The costs of its rounds.
+
+        Returns
+        -------
+        int
+            The number of the reservation.
+
+        Raises
+        ------
+        BudgetError
+            If no reservation fits.
+        ReleaseError
+            If several fit; the message lists them.
         """
         fit = {
             spending.number: f"reservation {spending.number} of {account.name!r}, {spending.reserved}"
@@ -493,14 +602,33 @@ class Ledger:
         return next(iter(fit))
 
     def record(self, number: int, release_id: str) -> None:
-        """Keep the id of the release that a reservation paid for."""
+        """Record the id of the release that a reservation paid for.
+
+        Parameters
+        ----------
+        number : int
+            The number of the reservation.
+        release_id : str
+            The id of the release.
+        """
         with self._chain.writing() as writing:
             _, spending = reservation(books_of(writing.entries), number)
             if spending.release_id != release_id:
                 writing.append("recorded", {"receipt": number, "release_id": release_id, "time": _now()})
 
     def anchor(self, digest: str) -> Entry:
-        """Accept a chain that lost its anchor: `digest` is that of its last entry, as the owner compared it."""
+        """Accept a chain that lost its anchor.
+
+        Parameters
+        ----------
+        digest : str
+            The digest of the chain's last entry, as the owner compared it.
+
+        Returns
+        -------
+        Entry
+            The last entry.
+        """
         return self._chain.accept(digest)
 
 

@@ -28,14 +28,19 @@ MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "entities", "c
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """Whose presence or contents are hidden: `one_entity()`, `one_group()`, or a unit of household microdata by name.
+    """Say whose presence or contents are hidden; `one_entity` and `one_group` make units for group sizes.
 
-    For group sizes "one_entity" protects one person or trip, and "one_group" a whole group. For household microdata
-    "one_group" is a whole household, replaced by any other, empty ones included; how many households there are is
-    public. "one_group_added_or_removed" is a whole household that comes or goes; their number is private.
-    "one_person_attributes" are the attributes of one person; households, their attributes and their sizes are *not*
-    protected. `same_unit_as` is a statement of the data holder: the columns of these data mean the same unit as these
-    columns of the ledger's account. The privacy statement repeats it.
+    Parameters
+    ----------
+    kind : str
+        For group sizes, "one_entity" protects one person or trip, and "one_group" a whole group. For household
+        microdata, "one_group" is a whole household, replaced by any other, empty ones included; how many households
+        there are is public. "one_group_added_or_removed" is a whole household that is added or removed; their number
+        is private. "one_person_attributes" are the attributes of one person; households, their attributes and their
+        sizes are *not* protected.
+    same_unit_as : tuple of str, optional
+        A statement of the data holder: the columns of these data mean the same unit as these columns of the ledger's
+        account. The privacy statement repeats it.
     """
 
     kind: UnitKind | HouseholdUnitKind
@@ -52,7 +57,23 @@ class PrivacyUnit:
 
     @classmethod
     def of(cls, value: PrivacyUnit | str) -> PrivacyUnit:
-        """A unit, or the unit that a word of a spec names."""
+        """Return a unit, or the unit that a word of a spec names.
+
+        Parameters
+        ----------
+        value : PrivacyUnit or str
+            A unit, or its word, such as "one_entity".
+
+        Returns
+        -------
+        PrivacyUnit
+            The unit.
+
+        Raises
+        ------
+        SpecError
+            If the word names no unit.
+        """
         if isinstance(value, PrivacyUnit):
             return value
         if not isinstance(value, str):
@@ -67,12 +88,34 @@ def check_kind(unit: PrivacyUnit, kinds: Sequence[str]) -> None:
 
 
 def one_entity(same_unit_as: Sequence[str] = ()) -> PrivacyUnit:
-    """Protect one entity (a person, a trip): it is added or removed."""
+    """Protect one entity (a person, a trip): it is added or removed.
+
+    Parameters
+    ----------
+    same_unit_as : list of str, optional
+        Columns of the ledger's account that mean the same unit as the columns of these data. See `PrivacyUnit`.
+
+    Returns
+    -------
+    PrivacyUnit
+        The unit.
+    """
     return PrivacyUnit("one_entity", same_unit_as)  # type: ignore[arg-type]  # which makes a tuple of it
 
 
 def one_group(same_unit_as: Sequence[str] = ()) -> PrivacyUnit:
-    """Protect a whole group (a household, a driver): replaced, or (with private totals) it comes or goes."""
+    """Protect a whole group (a household, a driver): it is replaced, or (with private totals) added or removed.
+
+    Parameters
+    ----------
+    same_unit_as : list of str, optional
+        Columns of the ledger's account that mean the same unit as the columns of these data. See `PrivacyUnit`.
+
+    Returns
+    -------
+    PrivacyUnit
+        The unit.
+    """
     return PrivacyUnit("one_group", same_unit_as)  # type: ignore[arg-type]  # which makes a tuple of it
 
 

@@ -208,16 +208,41 @@ def measure(
     changed_files: bool = False,
     journal: Journal | None = None,
 ) -> Measurements:
-    """Answer the plan's queries with noise that makes them as private as its budget says.
-
-    `derive_facts` turns measured totals and a measured largest size into the ones that the other queries go by. With
-    `same_data` the ledger takes files that another account was charged for, with `changed_files` other files than this
-    account was charged for before. With the `journal` of a run that was killed it charges nothing more. Noise is then
-    drawn anew: who calls this with a journal shows nothing of it before `Ledger.commit` took its mark.
+    """Measure private counts: answer a plan's measurement queries with noise.
 
     Privacy: each query's noise is scaled to its exact share of the budget by the sensitivity of its view under the
     data's neighbour relation (`Neighbours.sensitivity`), and the shares add up to the budget at each size (`Plan`),
     whichever branch an adaptive plan takes: its rule reads numbers that have their noise already.
+
+    Parameters
+    ----------
+    group_sizes : GroupSizes
+        The private counts.
+    plan : Plan
+        What to measure, with which share of the budget.
+    ledger : Ledger, optional
+        The ledger that pays.
+    noise : {"tallytree", "opendp"}, default "tallytree"
+        The library that draws the noise.
+    derive_facts : callable, optional
+        Turns measured totals and a measured largest size into the ones that the other queries use.
+    same_data : bool, default False
+        Accept files that another account was charged for.
+    changed_files : bool, default False
+        Accept files that the account was not charged for before.
+    journal : Journal, optional
+        The journal of a run that was killed: nothing more is charged, and noise is drawn anew. A caller with a journal
+        must not show any of it before `Ledger.commit` has accepted its mark.
+
+    Returns
+    -------
+    Measurements
+        The noisy measurements. They are public.
+
+    Raises
+    ------
+    BudgetError
+        If the plan costs more than the account has.
     """
     charge = Charge(ledger, same_data, changed_files)
     return measure_with(

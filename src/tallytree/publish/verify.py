@@ -129,14 +129,35 @@ def verify(
     typical: bool = True,
     progress: Progress = silent,
 ) -> Verification:
-    """Check the directory of a release or of synthetic households; with `id`, also that it is that very one.
+    """Verify the directory of a release or of synthetic households.
 
-    A release is made again from its measurements and declared settings, and every file is compared: by its bytes, if
-    it was made by the same versions on the same platform, and by its content otherwise. Of synthetic households all is
-    made again but the fit of the model.
+    A release is made again from its measurements and declared settings, and every file is compared: by its bytes, if it
+    was made by the same versions on the same platform, and by its content otherwise. Of synthetic households,
+    everything is made again except the fit of the model.
 
-    `id` is the id printed at release or its first 8 or more digits. `typical=False` leaves out typical intervals, which
-    take 25 estimates to compute again; they are then listed as an assumption.
+    Parameters
+    ----------
+    directory : path
+        The directory.
+    id : str, optional
+        The id printed at release, or its first 8 or more digits. With it, `verify` also checks that this is that very
+        release.
+    typical : bool, default True
+        Compute typical intervals again, which takes 25 estimates. With False they are listed as an assumption.
+    progress : callable, optional
+        A function that is called with each step of the work.
+
+    Returns
+    -------
+    Verification
+        The outcome: `ok`, the `checks` with their faults, and the `assumptions` that the files alone cannot prove.
+
+    Raises
+    ------
+    ReleaseError
+        If there is no such directory.
+    SpecError
+        If `id` is not an id.
     """
     folder = Path(directory)
     if not folder.is_dir():

@@ -53,11 +53,20 @@ WHERE = (
 
 @dataclass(frozen=True)
 class Source:
-    """A table of an engine: `Source("postgresql://steward@census.example/census", "people")`.
+    """Name a table of an engine, for `read`.
 
-    `url` is of PostgreSQL, of a Spark cluster (`spark://HOST:PORT`), of Spark Connect (`sc://HOST:PORT`) or of a DuckDB
-    file (`duckdb://PATH`: behind the two strokes is the path, absolute if it begins with a third). `table` may have its
-    schema before it; on Spark it may also be files, named as Spark's SQL does.
+    Parameters
+    ----------
+    url : str
+        The address of PostgreSQL, of a Spark cluster (`spark://HOST:PORT`), of Spark Connect (`sc://HOST:PORT`) or of a
+        DuckDB file (`duckdb://PATH`: the path is behind the two slashes, and is absolute if it begins with a third).
+    table : str, optional
+        The name of the table, with or without its schema. On Spark it may also be files, named as Spark's SQL does.
+
+    Examples
+    --------
+    >>> Source("postgresql://steward@census.example/census", "people").scheme
+    'postgresql'
     """
 
     url: str

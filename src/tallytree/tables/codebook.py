@@ -22,11 +22,26 @@ LEVELS = ("household", "person")
 
 
 def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
-    """A schema from a public table with the columns attribute, level, value and (if need be) cut; a path or Arrow data.
+    """Make a schema from a public table of attributes and their values.
 
-    One row per value, in the order that the values are to have. `level` is household or person. For a number, each row
-    is a bin and `cut` is where it begins; the first bin has none. `cut` = missing marks the value that an empty cell
-    stands for; it comes last.
+    Parameters
+    ----------
+    codebook : path or table
+        A table with the columns attribute, level, value and (if need be) cut, one row per value, in the order that the
+        values are to have. `level` is household or person. For a number, each row is a bin and `cut` is where it
+        begins; the first bin has none. `cut` = missing marks the value that an empty cell stands for; it comes last.
+    max_persons : int
+        The largest number of persons that a household can have.
+
+    Returns
+    -------
+    Schema
+        The schema.
+
+    Raises
+    ------
+    SpecError
+        If the table is not a codebook.
     """
     table = _texts(codebook, "codebook")
     columns = [*table]
@@ -69,11 +84,38 @@ def schema_from_sample(
     most_values: int = 50,
     bins: int = 5,
 ) -> Schema:
-    """A schema from two tables of a sample that is public: the values of each column, and bins of numbers.
+    """Make a schema from two tables of a public sample: the values of each column, and bins of numbers.
 
-    A column of numbers with more than `most_values` different ones is cut into about `bins` bins with as many rows
-    each; other columns with more values than that must be left out. `max_persons` is the sample's most if not given.
-    What the private data hold beyond the sample will be refused when they are read.
+    Values that the private data hold beyond the sample are refused when they are read.
+
+    Parameters
+    ----------
+    households : path or table
+        The households of the sample.
+    persons : path or table
+        The persons of the sample.
+    household_id : str
+        The column of both tables that says which household a row is of.
+    sample_is_public : bool, default False
+        Your declaration that the sample is public.
+    max_persons : int, optional
+        The largest number of persons that a household can have. The default is the sample's largest.
+    leave_out : list of str, optional
+        Columns that are not attributes.
+    most_values : int, default 50
+        A column of numbers with more different values is cut into bins; other columns with more must be left out.
+    bins : int, default 5
+        About how many bins, with as many rows each.
+
+    Returns
+    -------
+    Schema
+        The schema.
+
+    Raises
+    ------
+    SpecError
+        If the sample is not declared public, or a column has too many values.
     """
     if sample_is_public is not True:
         raise SpecError(

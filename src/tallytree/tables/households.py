@@ -104,22 +104,61 @@ def read_households(
     memory_limit: str | None = None,
     progress: Progress = silent,
 ) -> Households:
-    """Read households and persons, each a path (Parquet or CSV), list of paths, or Arrow table, as codes of `schema`.
+    """Read private households and persons as codes of a public schema.
 
-    Attributes are columns of the same name, and `household_id` a column of both tables. A category is the text of a
-    cell (a whole number in a floating-point column is written without a point); a column with cuts is a number; an
-    empty cell is the attribute's `missing` value. Households of more than `schema.max_persons` persons are an error,
-    or lose persons: "drop" keeps the first in the file's order, or by the numbers in the column `person_order`, which
-    cannot be an attribute; "subsample" keeps some at random, drawn with the operating system's randomness. Those whom
-    an attribute puts into a role of one person are kept first. With roles `person_order` is also the order by which
-    they are told.
+    Attributes are columns of the same name. A category is the text of a cell (an integer in a floating-point column is
+    written without a point), a column with cuts is a number, and an empty cell is the attribute's `missing` value.
 
-    Households that break a rule of the schema are refused, with their number, unless `on_broken_rules` is "keep": then
-    they are measured as they are, and synthetic ones keep the rules all the same. Rules are checked on all persons of a
-    household, before any are left out: so chance does not decide what is refused.
+    Parameters
+    ----------
+    households : path, list of paths or table
+        One row per household: Parquet, CSV or Arrow data.
+    persons : path, list of paths or table
+        One row per person.
+    schema : Schema
+        The public attributes, and the largest number of persons that a household can have.
+    household_id : str
+        The column of both tables that says which household a row is of.
+    person_order : str, optional
+        A column of numbers that orders the persons of a household. It cannot be an attribute. With roles, it is also
+        the order by which roles are decided.
+    oversize : {"error", "drop", "subsample"}, default "error"
+        What to do with households of more than `schema.max_persons` persons: refuse them, keep the first persons (in
+        the file's order or by `person_order`), or keep some at random, drawn with the operating system's randomness.
+        Persons whom an attribute puts into a role of one person are kept first.
+    on_broken_rules : {"refuse", "keep"}, optional
+        What to do with households that break a rule of the schema: refuse them, with their number (the default), or
+        measure them as they are. Synthetic households follow the rules in either case. Rules are checked on all persons
+        of a household, before any are left out, so chance does not decide what is refused.
+    name : str, optional
+        The name of the data set in the ledger. The default is the name of the households' file without its ending.
+    memory_limit : str, optional
+        How much memory DuckDB may use, such as "2GB". The default is most of the memory.
+    progress : callable, optional
+        A function that is called with how far DuckDB is.
 
-    Raises `SpecError` for wrong options and `InputProblems`, which lists every problem of the data with counts, for
-    the data holder's eyes only. `progress` is told how far DuckDB is.
+    Returns
+    -------
+    Households
+        The private households, behind public facts.
+
+    Raises
+    ------
+    SpecError
+        If an option is wrong.
+    DataError
+        If the data have problems. `InputProblems` lists all of them with exact counts, for the data holder only.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> tenure, sex = tt.Attribute("tenure", ("owned", "rented")), tt.Attribute("sex", ("f", "m"))
+    >>> schema = tt.Schema(household=(tenure,), person=(sex,), max_persons=3)
+    >>> homes = pa.table({"home": [1, 2], "tenure": ["owned", "rented"]})
+    >>> people = pa.table({"home": [1, 1, 2], "sex": ["f", "m", "f"]})
+    >>> private = tt.read_households(homes, people, schema=schema, household_id="home")
+    >>> private.schema == schema
+    True
     """
     _check_options(schema, household_id, person_order, oversize, on_broken_rules)
     expect(name, optional(TEXT), "name")

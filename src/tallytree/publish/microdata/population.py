@@ -55,12 +55,35 @@ def population_files(
     form: str = "activitysim",
     progress: Progress = silent,
 ) -> tuple[Path, Path]:
-    """Write the households and persons of a directory as CSV files, in the form "activitysim" or "populationsim".
+    """Write the households and persons of a directory as CSV files for a travel model.
 
-    Households have household_id, their number of persons and all attributes, persons a person_id, their household_id,
-    their number in it and all attributes. For ActivitySim home_zone_id is the leaf region, as a number if all leaf
-    regions are numbers and otherwise by its place among them, from 1; for PopulationSim persons have the regions of
-    their household. The folder `out` is made if need be, and files that are there are refused.
+    Households have household_id, their number of persons and all attributes. Persons have a person_id, their
+    household_id, their number in it and all attributes. For ActivitySim home_zone_id is the leaf region: as a number if
+    all leaf regions are numbers, and otherwise by its place among them, from 1. For PopulationSim persons have the
+    regions of their household.
+
+    Parameters
+    ----------
+    directory : path
+        The directory of a saved synthesis.
+    out : path
+        The folder to write to. It is made if need be; files that are there are refused.
+    form : {"activitysim", "populationsim"}, default "activitysim"
+        The software that the files are for.
+    progress : callable, optional
+        A function that is called with each step of the work.
+
+    Returns
+    -------
+    tuple of Path
+        The files of households and of persons.
+
+    Raises
+    ------
+    SpecError
+        If the form is unknown.
+    ReleaseError
+        If the directory cannot be read, or a file is there already.
     """
     if form not in FORMS:
         raise SpecError(f"there is no form {form!r}; {did_you_mean(form, FORMS)}")

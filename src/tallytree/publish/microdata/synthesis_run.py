@@ -81,31 +81,71 @@ def synthesize(
     title: str | None = None,
     progress: Progress = silent,
 ) -> Synthesis:
-    """Spend a budget on private households and fit a model to what was measured of them.
+    """Spend a budget on private households and fit a model to the noisy measurements.
 
-    `workload` are the tables to get right: without one all sets of up to three attributes, or a sample of them.
-    `number` is how many households to draw, by default as many as there are. With a `ledger` the whole budget is taken
-    from the data set's account first; `same_data` takes files that another account was charged for, and `changed_files`
-    other files than this account was charged for before, as in `release`. `folder` keeps the journal of rounds: calling
-    again with the same folder and the same arguments goes on where a killed run stopped, and spends nothing twice; with
-    `resume` a folder that holds no such run is refused. With a ledger and without `folder` that is a new folder beside
-    the ledger, until the synthesis is saved. With a ledger a copy of the folder cannot draw a round again; without one,
-    nothing guards against copies. An error or an interrupt after the budget was reserved says what was spent and how to
-    go on.
+    Everything that can be refused is refused before anything is spent. An error or an interrupt after the budget was
+    reserved says what was spent and how to go on.
 
-    With a `release` of group sizes (or its directory) and the household attribute `region`, whose values are its leaf
-    regions, households are drawn so that their numbers by region and size are the released ones exactly. Where the
-    release has categories they agree by category too: with the household attribute of the same name, or the one that
-    `by` names, `{"tenure": "ten"}`, and with its values, or those that `by` says they are called,
-    `{"tenure": {"attribute": "ten", "values": {"owned": "1", "rented": "2"}}}`. Both then have one promise together;
-    with a ledger the release is charged to the households' account too, once.
+    Parameters
+    ----------
+    households : Households
+        The private households, from `read_households`.
+    budget : Budget or mapping
+        What may be spent: a `Budget`, or the words of a spec such as ``{"epsilon": 1, "delta": "1e-6"}``.
+    unit : PrivacyUnit or str, default "one_group"
+        Whom the synthesis protects. See `PrivacyUnit`.
+    workload : Workload, optional
+        The tables to get right. The default is all sets of up to three attributes, or a sample of them.
+    method : str, default "tallytree-marginals"
+        The method: "tallytree-marginals", "h-gem" or "mwem".
+    options : mapping, optional
+        Options of the method.
+    ledger : path or Ledger, optional
+        The ledger that holds the data set's account. The whole budget is taken from it first.
+    same_data : bool, default False
+        Accept files that another account was charged for, as in `release`.
+    changed_files : bool, default False
+        Accept files that the account was not charged for before, as in `release`.
+    folder : path, optional
+        The folder that keeps the journal of rounds. If a run was killed, call again with the same folder and the same
+        arguments: it goes on where it stopped and spends nothing twice. With a ledger and without `folder`, a new
+        folder beside the ledger is used until the synthesis is saved. With a ledger, a copy of the folder cannot draw a
+        round again; without one, nothing guards against copies.
+    resume : bool, default False
+        Refuse a folder that holds no such run.
+    number : int, optional
+        How many households to draw. The default is as many as there are.
+    release : Release or path, optional
+        A release of group sizes, or its directory. Households are drawn so that their numbers by region and size are
+        exactly the released ones. Both then have one joint privacy cost; with a ledger the release is charged to the
+        households' account too, once.
+    region : str, optional
+        The household attribute whose values are the release's leaf regions. Needed with `release`.
+    by : mapping, optional
+        For a release with categories, the household attribute of each category: ``{"tenure": "ten"}``, or with its
+        values: ``{"tenure": {"attribute": "ten", "values": {"owned": "1", "rented": "2"}}}``. The default is the
+        attribute of the same name, with the same values. Households then agree with the release by category too.
+    regional : mapping, optional
+        Measure tables by the regions of every level of the release's tree with a part of the budget, such as
+        ``{"share": "0.25", "tables": [["tenure"], ["age"]]}`` (every attribute by default). Households then differ by
+        region as far as the budget allows, and the levels above the leaves become attributes of households too. The
+        workload is then about the whole.
+    title : str, optional
+        The title of the synthesis.
+    progress : callable, optional
+        A function that is called with each step of the work.
 
-    With `regional` as well, households differ by region as far as the budget allows: tables are measured by the
-    regions of every level of the release's tree with a part of the budget, `{"share": "0.25", "tables": [["tenure"],
-    ["age"]]}` (every attribute, if not told), and the levels above the leaves become attributes of households too. The
-    workload is then about the whole.
+    Returns
+    -------
+    Synthesis
+        The fitted model. Everything in it is public. `Synthesis.save` draws households and writes them.
 
-    Everything that can be refused is refused before anything is spent.
+    Raises
+    ------
+    SpecError
+        If a public input is wrong.
+    BudgetError
+        If the budget is malformed, or the account in the ledger cannot pay it.
     """
     settings = SynthesisSettings(
         Budget.of(budget),

@@ -58,10 +58,19 @@ UNREADABLE = (
 
 @expecting(measurements=instance(Measurements), path=PATH)
 def save_measurements(measurements: Measurements, path: str | PathLike[str], *, progress: Progress = silent) -> None:
-    """Write a Parquet file with a row for each measured region; `load_measurements` reads it back.
+    """Write measurements to a Parquet file with a row for each measured region.
 
     The regions are written beside it: those of `measurements.parquet` into `regions.parquet`, as in a release, and
     those of `mine.parquet` into `mine.regions.parquet`.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        The measurements.
+    path : path
+        The file to write; `load_measurements` reads it back.
+    progress : callable, optional
+        A function that is called with each step of the work.
     """
     target = Path(path)
     regions = target.with_name(REGIONS if target.name == MEASUREMENTS else f"{target.stem}.{REGIONS}")
@@ -158,7 +167,23 @@ def _shape(shell: Measurements, query: MeasurementQuery) -> tuple[int, ...]:
 
 @expecting(path=PATH)
 def load_measurements(path: str | PathLike[str]) -> Measurements:
-    """Read what `save_measurements` wrote; a file whose rows are not exactly the announced ones is refused."""
+    """Read what `save_measurements` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    Measurements
+        The measurements.
+
+    Raises
+    ------
+    ReleaseError
+        If the rows of the file are not exactly the announced ones.
+    """
     return read_measurements(Path(path))
 
 
