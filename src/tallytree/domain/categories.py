@@ -37,9 +37,26 @@ class AlikeValues(UserWarning):
 
 @dataclass(frozen=True)
 class Category:
-    """A column, its public values in the order of the tables, and who decides a group's value.
+    """State a column that groups have one public value of, and who decides this value.
 
     Values are compared as text. Anything else in the column is an error, or counts as the value `other`.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    values : tuple of str
+        The public values, in the order of the tables.
+    decided_by : {"group", "members"}
+        Who decides a group's value. With "members", one member can move a group from one value to another. The
+        privacy guarantee depends on it.
+    other : str, optional
+        The value that anything else in the column counts as.
+
+    Examples
+    --------
+    >>> Category("tenure", ("owned", "rented"), decided_by="group").values
+    ('owned', 'rented')
     """
 
     name: str
@@ -93,10 +110,17 @@ class Category:
 
 @dataclass(frozen=True)
 class Categories:
-    """Up to two categories. A group is in one of their `cells`: a value of each.
+    """Combine up to two categories; a group is in one of their `cells`, a value of each.
 
-    Without a category there is one cell, which all groups are in: see `NO_CATEGORIES`.
+    Without a category there is one cell, which all groups are in.
 
+    Parameters
+    ----------
+    columns : tuple of Category, optional
+        The categories.
+
+    Examples
+    --------
     >>> by = Categories.of({"tenure": {"values": ["owned", "rented"], "decided_by": "group"}})
     >>> by.cells, by.labels, by.members_decide
     ((('owned',), ('rented',)), ('owned', 'rented'), False)
@@ -115,9 +139,24 @@ class Categories:
 
     @classmethod
     def of(cls, by: Any, decided_by: Any = None) -> Categories:
-        """What `by` stands for: categories, or a mapping from columns to values, with or without who decides them.
+        """Return categories from a mapping of columns to values, with or without who decides them.
 
-        `decided_by` says it for all columns at once, or by column, where `by` does not.
+        Parameters
+        ----------
+        by : Categories or mapping
+            Categories, or values by column, such as ``{"tenure": ["owned", "rented"]}``.
+        decided_by : str or mapping, optional
+            Who decides a group's value, where `by` does not say it: for all columns, or by column.
+
+        Returns
+        -------
+        Categories
+            The categories.
+
+        Raises
+        ------
+        SpecError
+            If `by` means no categories, or does not say who decides.
         """
         if by is None:
             if decided_by is not None:
@@ -156,7 +195,7 @@ class Categories:
 
     @property
     def members_decide(self) -> bool:
-        """Can one member move a group from one cell to another?"""
+        """Return whether one member can move a group from one cell to another."""
         return any(column.decided_by == "members" for column in self.columns)
 
     @property
@@ -169,7 +208,18 @@ class Categories:
         return prod(len(column.values) for column in self.columns)
 
     def places_of(self, values: Sequence[str]) -> tuple[int, ...]:
-        """The places of the cells with these values; "all" stands for any value."""
+        """Return the places of the cells with these values.
+
+        Parameters
+        ----------
+        values : list of str
+            A value for each category; "all" stands for any value.
+
+        Returns
+        -------
+        tuple of int
+            The places.
+        """
         return tuple(
             place
             for place, cell in enumerate(self.cells)
@@ -193,12 +243,23 @@ class Categories:
         return " ".join(told)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain values; `from_json` reads them back."""
+        """Return plain values; `from_json` reads them back."""
         return [column.to_json() for column in self.columns]
 
     @classmethod
     def from_json(cls, values: Sequence[Mapping[str, Any]]) -> Categories:
-        """What `to_json` wrote."""
+        """Read what `to_json` returned.
+
+        Parameters
+        ----------
+        values : list of dict
+            What `to_json` returned.
+
+        Returns
+        -------
+        Categories
+            The categories.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AlikeValues)  # said when they were made
             return cls(tuple(Category(**{**one, "values": tuple(one["values"])}) for one in values))

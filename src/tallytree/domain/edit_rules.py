@@ -40,11 +40,22 @@ from tallytree.core.names import briefly, did_you_mean
 
 @dataclass(frozen=True)
 class Attribute:
-    """A named list of values; a row's code is its value's place in the list.
+    """State the name and the public values of an attribute; a value's code is its place in the list.
 
-    With `cuts` the column is a number and the values name its bins: below the first cut, from each cut up to the next
-    (which it does not reach), and from the last cut on. `missing` is the value that an empty cell stands for, if any.
+    Parameters
+    ----------
+    name : str
+        The name, which is that of the column.
+    values : tuple of str
+        The values.
+    cuts : tuple of float, optional
+        The column is a number and the values name its bins: below the first cut, from each cut up to the next (which
+        is not included), and from the last cut on.
+    missing : str, optional
+        The value that an empty cell stands for.
 
+    Examples
+    --------
     >>> Attribute("age", ("child", "adult", "old"), cuts=(18, 65)).codes
     3
     """
@@ -81,11 +92,11 @@ class Attribute:
 
     @property
     def codes(self) -> int:
-        """How many values there are."""
+        """Return the number of values."""
         return len(self.values)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
+        """Return plain values; `from_json` reads them back."""
         return {
             "name": self.name,
             "values": list(self.values),
@@ -95,7 +106,18 @@ class Attribute:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Attribute:
-        """What `to_json` wrote."""
+        """Read what `to_json` returned.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_json` returned.
+
+        Returns
+        -------
+        Attribute
+            The attribute.
+        """
         cuts = values["cuts"]
         return cls(values["name"], tuple(values["values"]), None if cuts is None else tuple(cuts), values["missing"])
 
@@ -141,11 +163,29 @@ def condition_text(given: Condition) -> str:
 
 @dataclass(frozen=True)
 class Role:
-    """A role: by `attribute` and its `values`, or by `position` in the order of persons (1 is the first).
+    """State a role of persons in a household, such as head or spouse.
 
-    `number` says of how many persons it is. A role by position is of one person; with `household` it is there only in
-    households that have these values. `may` are the values that persons in the role may have.
+    A role is known by an attribute and its values, or by the position in the order of persons.
 
+    Parameters
+    ----------
+    name : str
+        The name.
+    number : {"exactly one", "at most one", "any"}, default "any"
+        How many persons of a household have the role.
+    attribute : str, optional
+        The attribute that the role is known by.
+    values : tuple of str, optional
+        The values of this attribute.
+    position : int, optional
+        The position of the person in the order of persons; 1 is the first. Such a role is of one person.
+    household : mapping, optional
+        For a role by position: the values that households with this role have.
+    may : mapping, optional
+        The values that persons in the role may have.
+
+    Examples
+    --------
     >>> Role("head", "exactly one", attribute="relation", values=("head",)).single
     True
     """
@@ -189,11 +229,24 @@ class Role:
 
     @property
     def single(self) -> bool:
-        """Is it a role of one person at most?"""
+        """Return whether at most one person of a household has the role."""
         return self.number != "any"
 
     def check(self, household: Mapping[str, Attribute], person: Mapping[str, Attribute]) -> None:
-        """Refuse a role that the attributes do not fit."""
+        """Refuse a role that the attributes do not fit.
+
+        Parameters
+        ----------
+        household : mapping
+            The household attributes by name.
+        person : mapping
+            The person attributes by name.
+
+        Raises
+        ------
+        SpecError
+            If an attribute or value is unknown.
+        """
         what = f"role {self.name!r}"
         if self.attribute is not None:
             check_condition(((self.attribute, self.values),), person, what)
@@ -201,7 +254,7 @@ class Role:
         check_condition(self.may, person, what)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
+        """Return plain values; `from_json` reads them back."""
         return {
             "name": self.name,
             "number": self.number,
@@ -214,7 +267,18 @@ class Role:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Role:
-        """What `to_json` wrote."""
+        """Read what `to_json` returned.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_json` returned.
+
+        Returns
+        -------
+        Role
+            The role.
+        """
         return cls(**values)
 
 
@@ -230,9 +294,19 @@ Attributes = Mapping[str, Attribute]
 
 @dataclass(frozen=True)
 class Implies:
-    """Each person (in `role`, if one is named) who has the values of `when` has those of `then`.
+    """Require that each person who has certain values has certain other values.
 
-    Both may name attributes of the household. A rule that names these alone, and no role, is about households.
+    `when` and `then` may name attributes of the household. A rule that names these alone, and no role, is about
+    households.
+
+    Parameters
+    ----------
+    then : mapping
+        The values that follow.
+    when : mapping, optional
+        The values that they follow from. Without it, the rule holds for all.
+    role : str, optional
+        The rule is about persons in this role only.
     """
 
     then: Condition
@@ -252,7 +326,22 @@ class Implies:
         return tuple(dict.fromkeys(name for name, _ in (*self.when, *self.then)))
 
     def check(self, roles: Mapping[str, Role], household: Attributes, person: Attributes) -> None:
-        """Refuse what is not there."""
+        """Refuse unknown roles, attributes and values.
+
+        Parameters
+        ----------
+        roles : mapping
+            The roles by name.
+        household : mapping
+            The household attributes by name.
+        person : mapping
+            The person attributes by name.
+
+        Raises
+        ------
+        SpecError
+            If a name or value is unknown.
+        """
         _check_role(self.role, roles, "a rule `implies`")
         for part in (self.when, self.then):
             check_condition(part, {**household, **person}, "a rule `implies`")
@@ -270,10 +359,21 @@ class Implies:
 
 @dataclass(frozen=True)
 class Below:
-    """The `attribute` of each person in `role` is below that of the person in `than`, by at least `by`.
+    """Require that an attribute of each person in a role is below that of the person in another role.
 
-    Of bins it is broken where no two numbers of theirs could keep it; values that are not numbers are compared by their
-    order in the schema, and then `by` is 0: not above. Missing values break nothing.
+    Bins break the rule only if no two numbers in them could satisfy it. Values that are not numbers are compared by
+    their order in the schema, and then a `by` of 0 means: not above. Missing values break nothing.
+
+    Parameters
+    ----------
+    role : str
+        The role of the persons whose attribute is lower.
+    than : str
+        The role of the one person to compare with.
+    attribute : str
+        The attribute of persons that is compared.
+    by : float, default 0
+        The least difference.
     """
 
     role: str
@@ -289,7 +389,22 @@ class Below:
             raise SpecError(f"a rule `below` compares {self.role!r} with itself")
 
     def check(self, roles: Mapping[str, Role], household: Attributes, person: Attributes) -> None:
-        """Refuse what is not there, or cannot be compared."""
+        """Refuse unknown names, and attributes that cannot be compared.
+
+        Parameters
+        ----------
+        roles : mapping
+            The roles by name.
+        household : mapping
+            The household attributes by name.
+        person : mapping
+            The person attributes by name.
+
+        Raises
+        ------
+        SpecError
+            If a name is unknown, or the attribute cannot be compared.
+        """
         for role in (self.role, self.than):
             _check_role(role, roles, "a rule `below`")
         if not roles[self.than].single:
@@ -313,7 +428,17 @@ class Below:
 
 @dataclass(frozen=True)
 class Has:
-    """Households with the values of `household` have somebody in `role`; with `only`, no others have."""
+    """Require that households with certain values have a person in a role.
+
+    Parameters
+    ----------
+    role : str
+        The role.
+    household : mapping
+        The values of household attributes.
+    only : bool, default False
+        Require also that other households have nobody in the role.
+    """
 
     role: str
     household: Condition
@@ -327,7 +452,22 @@ class Has:
             raise SpecError("a rule `has` needs `household`: the values of those households")
 
     def check(self, roles: Mapping[str, Role], household: Attributes, person: Attributes) -> None:
-        """Refuse what is not there."""
+        """Refuse unknown roles, attributes and values.
+
+        Parameters
+        ----------
+        roles : mapping
+            The roles by name.
+        household : mapping
+            The household attributes by name.
+        person : mapping
+            The person attributes by name.
+
+        Raises
+        ------
+        SpecError
+            If a name or value is unknown.
+        """
         _check_role(self.role, roles, "a rule `has`")
         check_condition(self.household, household, "a rule `has`")
 
@@ -344,7 +484,15 @@ class Has:
 
 @dataclass(frozen=True)
 class SizeClass:
-    """A household attribute that follows from the number of persons: for each value the least and the most of them."""
+    """Require that a household attribute follows from the number of persons.
+
+    Parameters
+    ----------
+    attribute : str
+        The household attribute.
+    sizes : mapping
+        For each value the number of persons, or the least and the most of them.
+    """
 
     attribute: str
     sizes: Any  # given as a mapping, kept as rows of a value, the least and the most
@@ -371,12 +519,40 @@ class SizeClass:
         object.__setattr__(self, "sizes", tuple(found))
 
     def check(self, roles: Mapping[str, Role], household: Attributes, person: Attributes) -> None:
-        """Refuse what is not there."""
+        """Refuse unknown attributes and values.
+
+        Parameters
+        ----------
+        roles : mapping
+            The roles by name.
+        household : mapping
+            The household attributes by name.
+        person : mapping
+            The person attributes by name.
+
+        Raises
+        ------
+        SpecError
+            If a name or value is unknown.
+        """
         values = tuple(value for value, _, _ in self.sizes)
         check_condition(((self.attribute, values),), household, "a rule `size_class`")
 
     def allowed(self, attribute: Attribute, most: int) -> NDArray[np.bool_]:
-        """[0 … most persons, codes]; values that are not listed go with any number."""
+        """[0 … most persons, codes]; values that are not listed go with any number.
+
+        Parameters
+        ----------
+        attribute : Attribute
+            The attribute of the rule.
+        most : int
+            The largest number of persons that a household can have.
+
+        Returns
+        -------
+        array of bool
+            `[0 … most persons, codes]`.
+        """
         table = np.ones((most + 1, attribute.codes), bool)
         sizes = np.arange(most + 1)
         for value, least, greatest in self.sizes:
@@ -470,9 +646,18 @@ MOST_ROLES = 4  # for at most one person each: every one of them may be there or
 
 @dataclass(frozen=True)
 class Structure:
-    """Who is who in a household (`roles`) and what holds for all of them (`rules`); with `empty` false none is empty.
+    """State the roles of persons in a household, and the rules that all households satisfy.
 
     Exactly one person in a role means: in every household that has persons.
+
+    Parameters
+    ----------
+    roles : tuple of Role, optional
+        The roles.
+    rules : tuple of Has, Below, Implies or SizeClass, optional
+        The rules.
+    empty : bool, default True
+        Whether a household may have no persons.
     """
 
     roles: tuple[Role, ...] = ()
@@ -512,7 +697,18 @@ class Structure:
         return tuple(sorted(found, key=lambda role: (role.position or 0, role.number != "exactly one")))
 
     def role(self, name: str) -> Role:
-        """A role by name."""
+        """Return a role by name.
+
+        Parameters
+        ----------
+        name : str
+            The name.
+
+        Returns
+        -------
+        Role
+            The role.
+        """
         for role in self.roles:
             if role.name == name:
                 return role
@@ -524,7 +720,22 @@ class Structure:
         return (*(Implies(role=role.name, then=role.may) for role in self.roles if role.may), *self.rules)
 
     def check(self, household: Mapping[str, Attribute], person: Mapping[str, Attribute], most: int) -> None:
-        """Refuse what the attributes do not have."""
+        """Refuse names that the attributes do not have.
+
+        Parameters
+        ----------
+        household : mapping
+            The household attributes by name.
+        person : mapping
+            The person attributes by name.
+        most : int
+            The largest number of persons that a household can have.
+
+        Raises
+        ------
+        SpecError
+            If a name or value is unknown.
+        """
         for role in self.roles:
             role.check(household, person)
         named = {role.name: role for role in self.roles}
@@ -540,7 +751,7 @@ class Structure:
         return [*lines, *(rule.in_words() for rule in self.all_rules)]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
+        """Return plain values; `from_json` reads them back."""
         return {
             "roles": [role.to_json() for role in self.roles],
             "rules": [rule.to_json() for rule in self.rules],
@@ -549,7 +760,18 @@ class Structure:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Structure:
-        """What `to_json` wrote."""
+        """Read what `to_json` returned.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_json` returned.
+
+        Returns
+        -------
+        Structure
+            The structure.
+        """
         return cls(
             tuple(Role.from_json(role) for role in values["roles"]),
             tuple(rule_from_json(rule) for rule in values["rules"]),

@@ -291,7 +291,31 @@ class Hierarchy:
         parents: Sequence[int],
         carried: Sequence[bool],
     ) -> Hierarchy:
-        """Regions that are laid out already, as a file of ours holds them; refused unless the layout is right."""
+        """Make a tree from regions that are laid out already, as a file of tallytree holds them; refuse a wrong layout.
+
+        Parameters
+        ----------
+        levels : list of str
+            The names of the levels, from the root down.
+        names : list of str
+            The regions' names, in breadth-first order.
+        ids : list of str
+            Their ids, each unique.
+        parents : list of int
+            The index of each region's parent; −1 for the root.
+        carried : list of bool
+            Whether the region is its parent's only child, carried down under the same name.
+
+        Returns
+        -------
+        Hierarchy
+            The tree.
+
+        Raises
+        ------
+        SpecError
+            If the layout is wrong.
+        """
         above = np.array(parents, dtype=np.int64)
         count = len(above)
         if not (count and count == len(names) == len(ids) == len(carried)):
@@ -431,12 +455,12 @@ class Hierarchy:
 
     @cached_property
     def level_of(self) -> Integers:
-        """Each region's level, 0 at the root."""
+        """Return each region's level, 0 at the root."""
         return _frozen(np.repeat(np.arange(self.depth), np.diff(self.level_starts)))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """From a region's id to its index."""
+        """Return a mapping from a region's id to its index."""
         return {region: number for number, region in enumerate(self.ids)}
 
     def path_of(self, region: int) -> tuple[str, ...]:
@@ -484,7 +508,15 @@ class Hierarchy:
         return sums.reshape(len(self), *leaf_counts.shape[1:])
 
     def add_up(self, sums: Integers, above: int | None = None) -> None:
-        """Fill the rows of `[regions, sizes]` above a level (the leaves, if none is said), in place, from its rows."""
+        """Fill the rows of `[regions, sizes]` above a level (the leaves, if none is said), in place, from its rows.
+
+        Parameters
+        ----------
+        sums : array of int
+            `[regions, sizes]`; changed in place.
+        above : int, optional
+            The level whose rows are known. The leaves by default.
+        """
         for level in range((self.depth - 1 if above is None else above) - 1, -1, -1):
             parents = self.level_slice(level)
             pieces = blocks(parents.stop - parents.start, max(1, (1 << 20) // max(1, sums.shape[1])))
@@ -547,17 +579,17 @@ class Hierarchy:
 
     @property
     def regions(self) -> Hierarchy:
-        """The regions themselves, without the categories that tell them apart, if any do."""
+        """Return the tree of the regions alone, without categories."""
         return self if self.without is None else self.without
 
     @property
     def first_level(self) -> int:
-        """The level of the root region: 1, below the sum over all categories, or 0 without categories."""
+        """Return the level of the root region: 1, below the sum over all categories, or 0 without categories."""
         return self.depth - self.regions.depth
 
     @property
     def cell_rows(self) -> Integers:
-        """The row of every region and category, `[regions, categories]`."""
+        """Return the row of every region and category, `[regions, categories]`."""
         regions, count = self.regions, len(self.by)
         found = np.empty((len(regions), count), dtype=np.int64)
         for level in range(regions.depth):
@@ -566,21 +598,55 @@ class Hierarchy:
         return found
 
     def on_level(self, values: NDArray[Any], level: int) -> NDArray[Any]:
-        """The values of a level of regions as `[categories, regions of that level, …]`."""
+        """Return the values of a level of regions as `[categories, regions of that level, …]`.
+
+        Parameters
+        ----------
+        values : array
+            `[rows of the tree, …]`.
+        level : int
+            The level of regions, 0 at the root.
+
+        Returns
+        -------
+        array
+            `[categories, regions of that level, …]`.
+        """
         if level < self.first_level:
             raise ValueError("expected a level of regions, below the root over all categories")
         return values[self.level_slice(level)].reshape(len(self.by), -1, *values.shape[1:])
 
     def over_categories(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Sums `[regions, …]` over all categories, of values `[rows of the tree, …]`."""
+        """Return sums `[regions, …]` over all categories, of values `[rows of the tree, …]`.
+
+        Parameters
+        ----------
+        values : array
+            `[rows of the tree, …]`.
+
+        Returns
+        -------
+        array
+            `[regions, …]`.
+        """
         if self.regions is self:
             return values
         return np.concatenate([self.on_level(values, level).sum(axis=0) for level in range(1, self.depth)])
 
     def margin_sums(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Sums `[margins × regions, …]` over the cells of every margin (see `categories.margins`), margin by margin.
+        """Return sums `[margins × regions, …]` over the cells of every margin (`categories.margins`), margin by margin.
 
         Without categories there is nothing to sum over, and no sum.
+
+        Parameters
+        ----------
+        values : array
+            `[rows of the tree, …]`.
+
+        Returns
+        -------
+        array
+            `[margins × regions, …]`.
         """
         levels = [self.on_level(values, level) for level in range(self.first_level, self.depth)]
         sums = [level[list(margin.cells)].sum(axis=0) for margin in margins(self.by) for level in levels]

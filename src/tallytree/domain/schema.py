@@ -25,9 +25,26 @@ SIZE = "persons"  # the name of the number of persons in a household, where a ta
 
 @dataclass(frozen=True)
 class Schema:
-    """Attributes of households and of persons, and the most persons that a household can have (it may have none).
+    """State the attributes of households and of persons, and the largest number of persons of a household.
 
-    `structure` says who is who in a household, and what holds for all of them; without one, anything may be.
+    A household may have no persons.
+
+    Parameters
+    ----------
+    household : tuple of Attribute
+        The attributes of households.
+    person : tuple of Attribute
+        The attributes of persons.
+    max_persons : int
+        The largest number of persons that a household can have.
+    structure : Structure, optional
+        The roles of persons, and the rules that all households satisfy. Without it everything is possible.
+
+    Examples
+    --------
+    >>> schema = Schema((Attribute("tenure", ("owned", "rented")),), (Attribute("sex", ("f", "m")),), max_persons=2)
+    >>> schema.attribute("sex").codes
+    2
     """
 
     household: tuple[Attribute, ...]
@@ -64,7 +81,18 @@ class Schema:
         return Search(self.structure or Structure(), self.household, self.person, self.max_persons)
 
     def attribute(self, name: str) -> Attribute:
-        """One attribute by name."""
+        """Return an attribute by name.
+
+        Parameters
+        ----------
+        name : str
+            The name.
+
+        Returns
+        -------
+        Attribute
+            The attribute.
+        """
         for attribute in (*self.household, *self.person):
             if attribute.name == name:
                 return attribute
@@ -79,7 +107,7 @@ class Schema:
         return int(homes * sum(persons**number for number in range(1, self.max_persons + 1)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back. A schema without structure has no word of one."""
+        """Return plain values; `from_json` reads them back. A schema without structure has no word of one."""
         return {
             "household": [attribute.to_json() for attribute in self.household],
             "person": [attribute.to_json() for attribute in self.person],
@@ -89,7 +117,18 @@ class Schema:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Schema:
-        """What `to_json` wrote."""
+        """Read what `to_json` returned.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_json` returned.
+
+        Returns
+        -------
+        Schema
+            The schema.
+        """
         return cls(
             tuple(Attribute.from_json(attribute) for attribute in values["household"]),
             tuple(Attribute.from_json(attribute) for attribute in values["person"]),
@@ -111,6 +150,25 @@ class Marginal:
     household. A household in which nobody is in a named role is not counted, and neither are the persons in the named
     roles: of "persons", and of `person`, the others are meant.
     The axes are size (if any), then `household`, then `roles`, then `person`, in the order given.
+
+    Parameters
+    ----------
+    of : {"households", "persons"}
+        What is counted.
+    household : tuple of str, optional
+        Household attributes.
+    person : tuple of str, optional
+        Person attributes.
+    size : bool, default False
+        Whether the number of persons is one more household attribute.
+    roles : tuple of pairs, optional
+        Pairs of a role and an attribute of the person in it.
+
+    Examples
+    --------
+    >>> schema = Schema((Attribute("tenure", ("owned", "rented")),), (Attribute("sex", ("f", "m")),), max_persons=2)
+    >>> Marginal("households", ("tenure",), ("sex",)).cells(schema)
+    4
     """
 
     of: Counted
@@ -136,7 +194,18 @@ class Marginal:
             raise SpecError(f"the table over {', '.join(names)} names an attribute twice")
 
     def check(self, schema: Schema) -> None:
-        """Refuse attributes that the schema does not have, or has on the other side."""
+        """Refuse attributes that the schema does not have, or has on the other side.
+
+        Parameters
+        ----------
+        schema : Schema
+            The schema.
+
+        Raises
+        ------
+        SpecError
+            If an attribute is refused.
+        """
         for names, side, which in (
             (self.household, schema.household, "households"),
             (self.person, schema.person, "persons"),
@@ -165,7 +234,18 @@ class Marginal:
         return tuple(dict.fromkeys(role for role, _ in self.roles))
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
-        """The lengths of the axes."""
+        """Return the lengths of the axes.
+
+        Parameters
+        ----------
+        schema : Schema
+            The schema of the attributes.
+
+        Returns
+        -------
+        tuple of int
+            The lengths.
+        """
         size = (schema.max_persons + 1,) if self.size else ()
         return (*size, *(schema.attribute(name).codes for name in self.attributes))
 
@@ -175,7 +255,18 @@ class Marginal:
         return (*self.household, *(name for _, name in self.roles), *self.person)
 
     def cells(self, schema: Schema) -> int:
-        """How many counts there are."""
+        """Return the number of counts.
+
+        Parameters
+        ----------
+        schema : Schema
+            The schema of the attributes.
+
+        Returns
+        -------
+        int
+            The number.
+        """
         return prod(self.shape(schema))
 
     def describe(self) -> str:
@@ -191,13 +282,24 @@ class Marginal:
         return f"persons{others}{where} by {who}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
+        """Return plain values; `from_json` reads them back."""
         named = {"of": self.of, "household": list(self.household), "person": list(self.person), "size": self.size}
         return {**named, "roles": [list(pair) for pair in self.roles]} if self.roles else named
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Marginal:
-        """What `to_json` wrote."""
+        """Read what `to_json` returned.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_json` returned.
+
+        Returns
+        -------
+        Marginal
+            The table.
+        """
         roles = tuple(tuple(pair) for pair in values.get("roles", ()))
         return cls(values["of"], tuple(values["household"]), tuple(values["person"]), values["size"], roles)
 

@@ -101,6 +101,19 @@ class Prior:
 
     `groups` is how many groups to expect in all, for where neither public totals nor a table says; they are spread over
     the leaves evenly or by `weights`, one public number for each leaf.
+
+    Parameters
+    ----------
+    source : str
+        Where the expectations come from, in words.
+    shape : Shape, optional
+        A size distribution for all regions.
+    older : OlderTable, optional
+        An older public table.
+    groups : int, optional
+        How many groups to expect in all.
+    weights : array of float, optional
+        A public number for each leaf, to spread the groups by.
     """
 
     source: str  # in words
@@ -166,6 +179,22 @@ class Prior:
 
         A leaf that the table does not have takes the shape of the nearest region above it that the table knows of,
         and, where totals are private, the mean total of the leaves there.
+
+        Parameters
+        ----------
+        hierarchy : Hierarchy
+            The regions.
+        first_size : int
+            The smallest size that is counted.
+        max_size : int
+            The largest size that is counted separately.
+        leaf_totals : array of int, optional
+            The public number of groups in each leaf.
+
+        Returns
+        -------
+        ExpectedCounts
+            The expected counts.
         """
         if self.weights is not None and len(self.weights) != hierarchy.leaf_count:
             raise SpecError(f"expected {hierarchy.leaf_count} weights, one for each leaf, not {len(self.weights)}")

@@ -64,7 +64,7 @@ LEAST_SHOWN = 0.01  # entities to move, on a logarithmic axis
 
 @dataclass(frozen=True, eq=False)
 class PlanReport:
-    """Predictions for every mechanism, split, budget and level. Everything in it is public."""
+    """Compare predictions for every mechanism, split, budget and level; everything in it is public."""
 
     facts: PublicFacts
     prior: str  # in words
@@ -96,7 +96,20 @@ class PlanReport:
         return tuple(dict.fromkeys(one.level for one in self.predictions))
 
     def of(self, *, budget: Budget | None = None, split: str | None = None) -> tuple[Prediction, ...]:
-        """The predictions for a budget (the first if not given) and a split (all if not given)."""
+        """Return the predictions for a budget and a split.
+
+        Parameters
+        ----------
+        budget : Budget, optional
+            The budget. The default is the first.
+        split : str, optional
+            The name of the split. All by default.
+
+        Returns
+        -------
+        tuple of Prediction
+            The predictions.
+        """
         wanted = self.budgets[0] if budget is None else budget
         return tuple(one for one in self.predictions if one.budget == wanted and split in (None, one.split))
 
@@ -105,7 +118,27 @@ class PlanReport:
         return tuple(one for one in self.predictions if one.depth < self.hierarchy.depth)
 
     def best(self, level: str, *, budget: Budget | None = None, split: str | None = None) -> Prediction:
-        """The least earth mover's error that is predicted on a level."""
+        """Return the prediction with the smallest earth mover's distance on a level.
+
+        Parameters
+        ----------
+        level : str
+            The name of the level.
+        budget : Budget, optional
+            The budget. The default is the first.
+        split : str, optional
+            The name of the split. All by default.
+
+        Returns
+        -------
+        Prediction
+            The prediction.
+
+        Raises
+        ------
+        SpecError
+            If there is no such level.
+        """
         if level not in self.levels:
             raise SpecError(f"there is no level {level!r}; there are {', '.join(self.levels)}")
         return min((one for one in self.of(budget=budget, split=split) if one.level == level), key=lambda one: one.emd)
@@ -113,7 +146,22 @@ class PlanReport:
     def suggest(
         self, goals: str | Sequence[str], *, budget: Budget | None = None, mechanism: str = "auto"
     ) -> Suggestion:
-        """Shares that meet a goal such as "county within 20 at 95%", or the budget that it would take."""
+        """Suggest shares that meet goals, or the budget that it would take.
+
+        Parameters
+        ----------
+        goals : str or list of str
+            Goals such as "county within 20 at 95%".
+        budget : Budget, optional
+            The budget. The default is the first.
+        mechanism : str, default "auto"
+            The mechanism.
+
+        Returns
+        -------
+        Suggestion
+            The shares or the budget; its `toml` can be pasted into a spec.
+        """
         wanted = self.budgets[0] if budget is None else budget
         return suggest(self.facts, wanted, goals, mechanism=mechanism, expected=self.expected)
 
@@ -146,7 +194,7 @@ class PlanReport:
         }
 
     def table(self) -> Any:
-        """The predictions as a pyarrow Table, one row for each mechanism, split, budget and level."""
+        """Return the predictions as a pyarrow Table, one row for each mechanism, split, budget and level."""
         import pyarrow as pa
 
         return pa.Table.from_pylist([one.plain() for one in self.predictions])

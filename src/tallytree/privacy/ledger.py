@@ -427,6 +427,23 @@ class Ledger:
         households (unit one_group): a step of the first relation, and of the second, where a household may be replaced
         by any other of at most so many persons. A household that is replaced is *not*: for the account of persons it
         is as many steps as it has persons. The sum says nothing of such changes.
+
+        Parameters
+        ----------
+        names : list of str
+            The names of the accounts.
+        budget : Budget
+            The joint total.
+
+        Returns
+        -------
+        Link
+            The joint total with what the accounts have spent.
+
+        Raises
+        ------
+        BudgetError
+            If the accounts are linked already, are fewer than two, or have spent more than the joint total.
         """
         wanted = tuple(dict.fromkeys(names))
         if len(wanted) < 2:
@@ -475,6 +492,23 @@ class Ledger:
         before a kill can be made again: the same token gives the same receipt and costs nothing more. Files that
         another account was charged for are refused, unless the two accounts are linked, or with `same_data`. Files
         that are none of those that this account was charged for are refused, or taken with `changed_files`.
+
+        Parameters
+        ----------
+        expense : Expense
+            The cost, and what the data holder states of the files.
+        token : str, optional
+            A random text that the caller saved before.
+
+        Returns
+        -------
+        Receipt
+            The number of the reservation.
+
+        Raises
+        ------
+        BudgetError
+            If the account cannot pay, or the files are refused.
         """
         name, budget = expense.name or "", expense.budget
         with self._chain.writing() as writing:
@@ -503,6 +537,22 @@ class Ledger:
         this one included, cost no more than was reserved. So over all copies of a journal, whoever resumes them and
         whatever they hold, each number is begun at most once, and what is drawn costs no more than the reservation:
         the noise of a round is drawn after its own call returned, and a call for a number that was begun refuses.
+
+        Parameters
+        ----------
+        receipt : Receipt
+            The reservation.
+        number : int
+            The number of the round, from 1.
+        cost : Fraction
+            The cost of the round, in ρ.
+        mark : str
+            The mark that the round's results are known by.
+
+        Raises
+        ------
+        BudgetError
+            If the round is not the next one, or the rounds would cost more than was reserved.
         """
         with self._chain.writing() as writing:
             _, spending = reservation(books_of(writing.entries), receipt.number)
@@ -524,6 +574,18 @@ class Ledger:
         For noise that is drawn all at once and kept: it is the reservation's only round, and costs all of it. A run
         that was killed before its measurements were kept may draw again under the same reservation, since nobody saw
         what it drew. So each run has to come here before it shows anything: of several that drew, one can go on.
+
+        Parameters
+        ----------
+        number : int
+            The number of the reservation.
+        mark : str
+            The digest of the measurements.
+
+        Raises
+        ------
+        BudgetError
+            If the reservation is committed to other measurements.
         """
         with self._chain.writing() as writing:
             _, spending = reservation(books_of(writing.entries), number)

@@ -140,11 +140,24 @@ class Measurements:
 
     @property
     def known_totals(self) -> Integers | None:
-        """The number of groups in every region, public or from the first stage; None if neither is known."""
+        """Return the number of groups in every region, public or from the first stage; None if neither is known."""
         return self.first_stage.totals if self.region_totals is None else self.region_totals
 
     def regions_of(self, level: int, summed: bool = False) -> tuple[Hierarchy, slice]:
-        """Return the tree that a query of a level is about, and the level's regions there."""
+        """Return the tree that a query of a level is about, and the level's regions there.
+
+        Parameters
+        ----------
+        level : int
+            The level, 0 at the root.
+        summed : bool, default False
+            Whether the measurement query is about the regions over all categories.
+
+        Returns
+        -------
+        tuple of Hierarchy and slice
+            The tree and the regions.
+        """
         if not summed:
             return self.hierarchy, self.hierarchy.level_slice(level)
         return self.hierarchy.regions, self.hierarchy.regions.level_slice(level - self.hierarchy.first_level)
@@ -168,25 +181,71 @@ class Measurements:
         )
 
     def lengths(self, level: int) -> Integers:
-        """How many places each region of a level has in its list of sizes."""
+        """Return how many places each region of a level has in its list of sizes.
+
+        Parameters
+        ----------
+        level : int
+            The level, 0 at the root.
+
+        Returns
+        -------
+        array of int
+            The number of places for each region.
+        """
         found = self.known_totals if self.first_stage.places is None else self.first_stage.places
         if found is None:
             raise ReleaseError("lists of sizes need public totals, or totals that were measured first")
         return found[self.hierarchy.level_slice(level)]
 
     def choose_branch(self, rule: BranchRule) -> Branch:
-        """Return the branch that a plan's rule chooses for these measured totals."""
+        """Return the branch that a plan's rule chooses for these measured totals.
+
+        Parameters
+        ----------
+        rule : BranchRule
+            The rule.
+
+        Returns
+        -------
+        Branch
+            The branch.
+        """
         return Branch(rule.level, rule.fewer_than, rule.is_below(self.totals_of(rule.level)[:, 0].tolist()))
 
     def totals_of(self, level: int) -> Integers:
-        """Return the noisy totals of a level, `[regions, 1]`."""
+        """Return the noisy totals of a level, `[regions, 1]`.
+
+        Parameters
+        ----------
+        level : int
+            The level, 0 at the root.
+
+        Returns
+        -------
+        array of int
+            `[regions, 1]`.
+        """
         found = [part.values for part in self.measured if part.view == "totals" and part.level == level]
         if len(found) != 1:
             raise ReleaseError(f"the branch rule reads totals of level {level}, and they were not measured")
         return found[0]
 
     def sizes_of(self, view: View, band: Band | None = None) -> range | None:
-        """What a view's columns stand for; None for views whose values have no size to stand under."""
+        """Return the sizes that a view's columns stand for; None for a view whose values do not stand for sizes.
+
+        Parameters
+        ----------
+        view : str
+            The view of the counts.
+        band : Band, optional
+            A band of sizes.
+
+        Returns
+        -------
+        range or None
+            The sizes.
+        """
         if view in (*BESIDE_SIZES, "sorted_sizes"):
             return None
         if band is not None:
@@ -194,7 +253,20 @@ class Measurements:
         return range(1 if view == "at_least" else self.first_size, self.max_size + 1)
 
     def columns(self, view: View, band: Band | None = None) -> int:
-        """How many values each region has in a view."""
+        """Return how many values each region has in a view.
+
+        Parameters
+        ----------
+        view : str
+            The view of the counts.
+        band : Band, optional
+            A band of sizes.
+
+        Returns
+        -------
+        int
+            The number of values.
+        """
         sizes = self.sizes_of(view, band)
         return 1 if sizes is None else len(sizes)
 
@@ -212,7 +284,18 @@ class Measurements:
         return [shares.get(level, Fraction(0)) for level in range(self.hierarchy.depth)]
 
     def on_level(self, level: int) -> Measurement:
-        """What was measured of the sizes on a level."""
+        """Return what was measured of the sizes on a level.
+
+        Parameters
+        ----------
+        level : int
+            The level, 0 at the root.
+
+        Returns
+        -------
+        Measurement
+            The measurement.
+        """
         sizes = [part for part in self.measured if part.view not in BESIDE_SIZES and not part.summed]
         found = [part for part in sizes if part.level == level]
         if len(found) != 1:
@@ -220,7 +303,18 @@ class Measurements:
         return found[0]
 
     def stacked(self, view: View) -> Integers:
-        """A view of all levels as one array `[regions, columns]` in hierarchy order."""
+        """Return a view of all levels as one array `[regions, columns]` in hierarchy order.
+
+        Parameters
+        ----------
+        view : str
+            The view of the counts.
+
+        Returns
+        -------
+        array of int
+            `[regions, columns]`.
+        """
         parts = [part for part in self.measured if part.view == view and part.sizes is None and not part.summed]
         by_level = {part.level: part.values for part in parts}
         if sorted(by_level) != list(range(self.hierarchy.depth)):
@@ -228,7 +322,18 @@ class Measurements:
         return np.concatenate([by_level[level] for level in range(self.hierarchy.depth)])
 
     def variances(self, view: View) -> list[float]:
-        """The noise variance of a view on each level, from the top down."""
+        """Return the noise variance of a view on each level, from the top down.
+
+        Parameters
+        ----------
+        view : str
+            The view of the counts.
+
+        Returns
+        -------
+        list of float
+            The variances.
+        """
         parts = [part for part in self.measured if part.view == view and not part.summed]
         return [part.variance for part in sorted(parts, key=lambda part: part.level)]
 

@@ -129,7 +129,38 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The full neighbour relation of group sizes: the unit and every public bound that its sensitivities rest on."""
+    """The full neighbour relation of group sizes: the unit and every public bound that its sensitivities rest on.
+
+    Parameters
+    ----------
+    unit : PrivacyUnit
+        Whom the relation protects.
+    max_size : int
+        The largest size that is counted separately.
+    public_totals : bool
+        Whether the number of groups in every region is public.
+    quantity_bound : int, default 1
+        The largest quantity that one row may have.
+    rows_per_entity : int, default 1
+        The largest number of rows that one entity may have.
+    entity_column : bool, default False
+        Whether a column says whose row it is.
+    groups_were_split : bool, default False
+        Whether each pair of group and region counts as one group.
+    rows_were_bounded : bool, default False
+        Whether rows beyond `rows_per_entity` were dropped.
+    categories : Categories, optional
+        The categories that divide groups.
+    groups_listed : bool, default False
+        Whether there is a public list of groups and regions without their categories.
+    columns : Columns, optional
+        The names of the columns for group, region and entity.
+
+    Examples
+    --------
+    >>> Neighbours(one_entity(), max_size=5, public_totals=False).sensitivity("counts").l1
+    2
+    """
 
     unit: PrivacyUnit
     max_size: int
@@ -166,6 +197,23 @@ class Neighbours:
         """The relation under which `group_sizes` may be measured, or an error if this unit cannot protect them.
 
         Its bounds are those that the counts were made under: a value that was altered since is refused.
+
+        Parameters
+        ----------
+        group_sizes : GroupSizes
+            The private counts.
+        unit : PrivacyUnit or str
+            Whom to protect.
+
+        Returns
+        -------
+        Neighbours
+            The relation.
+
+        Raises
+        ------
+        SpecError
+            If this unit cannot protect these counts.
         """
         expect(group_sizes, AS_READ, "group_sizes")
         unit = PrivacyUnit.of(unit)
@@ -262,6 +310,25 @@ class Neighbours:
           Members cannot decide a category here (`Options` refuses it).
           summed, whoever decides: the sums over all categories do not see which one a group is in, so they are the
           view of the same data without categories, and change as it does: as above.
+
+        Parameters
+        ----------
+        view : str
+            The view of the counts, such as "counts" or "at_least".
+        regions : int, optional
+            The number of regions of the level; needed for "chain".
+        summed : bool, default False
+            Whether the view is of the level's regions over all categories.
+
+        Returns
+        -------
+        Sensitivity
+            Bounds of the change in L1 and in L2².
+
+        Raises
+        ------
+        SpecError
+            If the view is unknown, or refused for this relation.
         """
         groups_change = 0 if self.public_totals else 1
         if self.unit.kind == "one_group":
@@ -308,6 +375,15 @@ class HouseholdNeighbours:
     """The full neighbour relation of households: the unit, and the most persons of one, on which sensitivities rest.
 
     Tables are `Marginal`s of a `Schema` (`tallytree.domain.schema`).
+
+    Parameters
+    ----------
+    unit : PrivacyUnit
+        Whom the relation protects.
+    max_persons : int
+        The largest number of persons that a household can have.
+    columns : Columns, optional
+        The names of the columns that say which household a row is of.
     """
 
     unit: PrivacyUnit
@@ -365,6 +441,18 @@ class HouseholdNeighbours:
           somebody else the head. By position, or by attributes of the household, roles stay. With R > 1 cells over the
           roles' attributes somebody in a role can move all that the household adds from one place to another: twice
           what a household added or removed changes. Otherwise as above.
+
+        Parameters
+        ----------
+        marginal : Marginal
+            The table.
+        schema : Schema
+            The schema of the attributes.
+
+        Returns
+        -------
+        Sensitivity
+            Bounds of the change in L1 and in L2².
         """
         most = self.max_persons - len(marginal.role_names)
         homes, people = self._cells(marginal, schema)
@@ -402,6 +490,20 @@ class HouseholdNeighbours:
         table it is counted with at most M persons (M − r by role) and at least none, so b = M, or b = 1 where a single
         person moves and takes nobody along, as somebody in a role does.
         So L1 is at most `number` · b and L2² at most `number` · b².
+
+        Parameters
+        ----------
+        marginal : Marginal
+            The table.
+        number : int
+            The number of cells.
+        schema : Schema
+            The schema of the attributes.
+
+        Returns
+        -------
+        Sensitivity
+            Bounds of the change in L1 and in L2².
         """
         if number < 1:
             raise SpecError(f"a measurement needs at least one cell, not {number}")

@@ -122,6 +122,17 @@ class Plan:
     ε. Gaussian: the expectation, on one of the two, of r(y)^a r(z | y)^a is that of r(y)^a times one over z given
     y, which is at most e^((a−1) a (1−w) ρ) for each y; what is left is at most e^((a−1) a w ρ), for every order a >
     1. ∎
+
+    Parameters
+    ----------
+    budget : Budget
+        The budget.
+    unit : PrivacyUnit
+        Whom the measurements protect.
+    queries : tuple of MeasurementQuery
+        The measurement queries; with a `branch_rule`, the totals that are measured first.
+    branch_rule : BranchRule, optional
+        Which of two branches is measured next: a rule that reads the measured totals.
     """
 
     budget: Budget
@@ -170,7 +181,18 @@ class Plan:
             Plan(self.budget, self.unit, (*self.queries, *later))
 
     def branch(self, *, below: bool) -> Plan:
-        """Return all queries of one branch as a plan without a rule; or this plan if it has no rule."""
+        """Return all queries of one branch as a plan without a rule; or this plan if it has no rule.
+
+        Parameters
+        ----------
+        below : bool
+            Whether the measured totals are below the rule's threshold on average.
+
+        Returns
+        -------
+        Plan
+            The plan.
+        """
         if (rule := self.branch_rule) is None:
             return self
         return Plan(self.budget, self.unit, (*self.queries, *(rule.below if below else rule.otherwise)))
@@ -181,7 +203,18 @@ class Plan:
         return (self,) if self.branch_rule is None else (self.branch(below=True), self.branch(below=False))
 
     def cost(self, query: MeasurementQuery) -> Fraction:
-        """Return what a query may spend, in the budget's currency."""
+        """Return what a query may spend, in the budget's currency.
+
+        Parameters
+        ----------
+        query : MeasurementQuery
+            The measurement query.
+
+        Returns
+        -------
+        Fraction
+            The cost.
+        """
         return query.share * self.budget.amount
 
 

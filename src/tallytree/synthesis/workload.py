@@ -24,7 +24,17 @@ MOST_TABLES = 1000  # of the default workload
 
 @dataclass(frozen=True)
 class Workload:
-    """Tables over a schema's attributes, each named once; those in `measured` are measured in any case."""
+    """List the tables over a schema's attributes that a synthesis should get right.
+
+    Parameters
+    ----------
+    schema : Schema
+        The schema.
+    marginals : tuple of Marginal
+        The tables, each named once.
+    measured : tuple of Marginal, optional
+        The tables that are measured in any case.
+    """
 
     schema: Schema
     marginals: tuple[Marginal, ...]
@@ -58,20 +68,42 @@ class Workload:
         return sum(marginal.cells(self.schema) for marginal in self.marginals)
 
     def check(self, schema: Schema) -> None:
-        """Refuse another schema than the workload's own, and tables that are too large to be counted."""
+        """Refuse another schema than the workload's own, and tables that are too large to be counted.
+
+        Parameters
+        ----------
+        schema : Schema
+            The schema of the data.
+
+        Raises
+        ------
+        SpecError
+            If the schema or a table is refused.
+        """
         if self.schema != schema:
             raise SpecError("the workload is for another schema than the households")
         for marginal in self.marginals:
             check_size(marginal, schema)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` reads them back."""
+        """Return plain values; `from_json` reads them back."""
         named = {"schema": self.schema.to_json(), "marginals": [marginal.to_json() for marginal in self.marginals]}
         return {**named, "measured": [table.to_json() for table in self.measured]} if self.measured else named
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Workload:
-        """What `to_json` wrote."""
+        """Read what `to_json` returned.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_json` returned.
+
+        Returns
+        -------
+        Workload
+            The workload.
+        """
         marginals, measured = (
             tuple(Marginal.from_json(marginal) for marginal in values.get(name, ()))
             for name in ("marginals", "measured")

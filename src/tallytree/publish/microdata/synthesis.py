@@ -105,7 +105,24 @@ class Synthesis(SynthesisContents):
         replace: bool = False,
         progress: Progress = silent,
     ) -> str:
-        """Draw households and write the directory, whole or not at all; returns its id, as `Release.save` does."""
+        """Draw households and write the directory, completely or not at all.
+
+        Parameters
+        ----------
+        directory : path
+            The directory to write.
+        number : int, optional
+            How many households to draw. The default is the synthesis's own `number`.
+        replace : bool, default False
+            Replace a directory that is there.
+        progress : callable, optional
+            A function that is called with each step of the work.
+
+        Returns
+        -------
+        str
+            The id, as that of `Release.save`.
+        """
         target = place_of(Path(directory))
         saved = write_microdata(self, target, number=number, replace=replace, progress=progress)
         if self.receipt is not None:

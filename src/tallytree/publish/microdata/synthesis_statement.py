@@ -114,7 +114,21 @@ class SynthesisContents:
         return f"All counts and errors describe the data as truncated. {self.truncation}" if self.truncated else ""
 
     def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
-        """Synthetic households as codes, in chunks; with a released table, as many as it says."""
+        """Draw synthetic households as codes, in chunks.
+
+        Parameters
+        ----------
+        number : int, optional
+            How many households to draw. The default is the synthesis's own `number`; with a released table, as many as
+            it says.
+        chunk : int, default 100000
+            How many households a chunk has.
+
+        Returns
+        -------
+        iterator of SyntheticHouseholds
+            The chunks.
+        """
         if self.table is not None:
             if number not in (None, self.table.number):
                 raise SpecError(

@@ -19,7 +19,36 @@ DIGITS_OF_FLOATS = 12  # what comes after these is rounding in floating point
 
 @dataclass(frozen=True)
 class Answer:
-    """A value from the released counts with its error bars; all public."""
+    """Hold a value from the released counts with its intervals; everything in it is public.
+
+    Attributes
+    ----------
+    question : str
+        The query in words.
+    kind : str
+        The kind of the query.
+    released : float or None
+        The value from the published table; None if the released denominator is zero.
+    unbiased : float or None
+        The estimate straight from the measurements: for shares and means a ratio of unbiased estimates. None if there
+        is not enough to know it from.
+    guaranteed, typical : pair of float or None
+        The intervals. The ends of a guaranteed one may be infinite.
+    confidence : float
+        The level of the intervals.
+    notes : tuple of str
+        What to know about the answer.
+    regions : tuple of str
+        The ids of the regions.
+    area : str
+        The name of the area that the query was about, if it was one.
+    by : tuple of pairs
+        Each category with its value, "all" for the sum.
+    recommended : {"guaranteed", "typical"} or None
+        Which of the two intervals to use.
+    truncated : bool
+        Whether rows were dropped before counting. A note says which, and the intervals are of the rest.
+    """
 
     question: str
     kind: QueryKind
@@ -37,19 +66,52 @@ class Answer:
 
     @property
     def interval(self) -> Ends | None:
-        """The recommended interval."""
+        """Return the recommended interval."""
         return self.typical if self.recommended == "typical" else self.guaranteed
 
     def shown(self, value: float | None) -> str:
-        """A value of this answer for people: a count, a percentage or a number with at least four digits."""
+        """Format a value of this answer for people: a count, a percentage or a number with at least four digits.
+
+        Parameters
+        ----------
+        value : float or None
+            The value.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         return self._text(value, ROUND_HALF_EVEN)
 
     def between(self, ends: Ends | None) -> str:
-        """An interval for people, rounded outward: what is shown holds all that the interval does."""
+        """Format an interval for people, rounded outward: the text contains the whole interval.
+
+        Parameters
+        ----------
+        ends : pair of float or None
+            The interval.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         return "none" if ends is None else " … ".join(self.shown_ends(ends))
 
     def shown_ends(self, ends: Ends) -> tuple[str, str]:
-        """Both ends for people, the lower one rounded down and the upper one up."""
+        """Format both ends of an interval for people, the lower one rounded down and the upper one up.
+
+        Parameters
+        ----------
+        ends : pair of float
+            The interval.
+
+        Returns
+        -------
+        tuple of str
+            The two texts.
+        """
         return self._text(ends[0], ROUND_FLOOR), self._text(ends[1], ROUND_CEILING)
 
     def _text(self, value: float | None, rounding: str) -> str:
@@ -76,13 +138,13 @@ class Answer:
 
     @property
     def truth(self) -> str:
-        """What the intervals are about."""
+        """Return in words what the intervals are about."""
         what = "the truncated mean" if self.kind == "mean" else "the truth"
         return f"{what} {AS_TRUNCATED}" if self.truncated else what
 
     @property
     def sentence(self) -> str:
-        """The answer in words."""
+        """Return the answer in words."""
         percent, what = in_percent(self.confidence), f"{self.question[0].upper()}{self.question[1:]}"
         told, ends = [f"{what}: {self.shown(self.released)}."], self.interval
         if ends is None:
@@ -123,7 +185,7 @@ class Answer:
         return page(self.question, found, paragraph(self.sentence))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; an end that is infinite or missing is None."""
+        """Return plain values; an end that is infinite or missing is None."""
 
         def ends(found: Ends | None) -> list[float | None] | None:
             return None if found is None else [end if math.isfinite(end) else None for end in found]
