@@ -78,7 +78,7 @@ def test_what_gave_no_result_is_shown_with_its_reason(monkeypatch):
         (["people", "--mechanism", "pgsr-cumulative"], "did you mean 'pgsr-cumulative-dp'"),
         (["people", "--epsilon", "none"], "--epsilon none: epsilon must be a finite number"),
         (["people", "--epsilon", "-1"], "epsilon must be positive"),
-        (["people", *QUICK, "--runs", "0"], "runs must be a whole number of at least 1"),
+        (["people", *QUICK, "--runs", "0"], "runs must be an integer of at least 1"),
         (["people", *QUICK, "--unit", "one_house"], "unknown privacy unit"),
         (["people", "--json", "--csv"], "not both"),
         ([__file__], "cannot be read:"),

@@ -17,7 +17,7 @@ precisions = st.floats(0.01, 100)
 
 @st.composite
 def problems(draw, most=3, largest=3):
-    """A small table of whole numbers whose sums are given, with targets and weights of any kind."""
+    """A small table of integers whose sums are given, with targets and weights of any kind."""
     shape = draw(st.integers(1, most)), draw(st.integers(1, most))
     cells = shape[0] * shape[1]
 

@@ -270,7 +270,7 @@ def test_a_list_of_groups_makes_the_totals_public(tmp_path):
 
 @pytest.mark.parametrize("rows", [0, -5, 2.5])
 def test_people_need_a_whole_number_of_rows(rows, tmp_path):
-    with pytest.raises(SpecError, match="rows must be a whole number"):
+    with pytest.raises(SpecError, match="rows must be an integer"):
         write_people(tmp_path / "people.parquet", rows=rows)
 
 

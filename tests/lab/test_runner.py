@@ -188,7 +188,7 @@ def test_a_damaged_journal_is_an_error_that_says_where(kept, tmp_path):
         ({"mechanisms": [helpers.PGSR, replace(helpers.PGSR, keeps="other")]}, "two mechanisms"),
         ({"mechanisms": [replace(helpers.PGSR, name="mine", estimate=lambda _: None)]}, "top of a module"),
         ({"budgets": []}, "at least one budget"),
-        ({"runs": 0}, "runs must be a whole number of at least 1, not 0"),
+        ({"runs": 0}, "runs must be an integer of at least 1, not 0"),
         ({"jobs": 0}, "jobs"),
         ({"limit": 0}, "limit"),
         ({"seed": -1}, "seed"),

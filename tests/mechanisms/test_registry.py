@@ -136,7 +136,7 @@ def test_the_joint_estimate_is_never_nearer_than_the_proven_optimum():
 
 @pytest.mark.parametrize("name", sorted(COUNT_OF_COUNTS))
 def test_methods_for_counts_of_counts_need_no_options_with_public_totals(name):
-    """Like every other mechanism: out of the table, with a plan of its own, whole numbers that keep their promises."""
+    """Like every other mechanism: out of the table, with a plan of its own, integers that keep their promises."""
     mechanism = MECHANISMS[name]
     for seed, unit in product(range(4), UNITS):
         data = truth(seed, public=True, levels=1 if name == "naive" else 1 + seed)

@@ -20,7 +20,7 @@ def nearest_table(target: Floats, weight: Floats, rows: Integers, columns: Integ
 
 
 def tables(rows: list[int], columns: list[int]) -> Iterator[np.ndarray]:
-    """Every table of whole numbers, 0 or more, with these sums."""
+    """Every table of integers, 0 or more, with these sums."""
     for found in product(*(list(_parts(row, len(columns))) for row in rows)):
         table = np.array(found).reshape(len(rows), len(columns))
         if table.sum(axis=0).tolist() == columns:

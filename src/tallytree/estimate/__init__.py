@@ -8,7 +8,7 @@ By the problem solved:
 - from the top down: `posterior` and `shrinkage` of leaves, `allocation` of a parent's rows, `transport` by category;
 - `intervals`: how far estimates may be off.
 
-`checks` looks at what estimators are given, and `layout` cuts their work into blocks.
+`checks` validates the input and output of estimators, and `layout` cuts their work into blocks.
 """
 
 from tallytree.estimate.isotonic import non_increasing

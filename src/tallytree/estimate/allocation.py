@@ -1,44 +1,45 @@
 """Top-down estimation of `at_least` counts: a parent's integers are fixed, and then allocated to its children.
 
-The posterior of a region and size is a mean and a standard deviation. A parent's estimate is better than the sum of
-its children's, and clipping children at 0 or at their public total moves sums to one side; so the parent does not wait
-for them. Its row is whole before its children's are sought, and nothing below moves it: the root has no bias from what
-is clipped below. (The idea of settling from the top is that of TopDown and of BlueDown, there for counts.)
+The posterior of a region and size is a mean and a standard deviation. A parent's estimate is better than the sum of its
+children's, and clipping children at 0 or at their public total moves sums to one side. So the parent comes first: its
+row is rounded to integers before its children are estimated, and nothing below changes it. The root has no bias from
+clipping below. (TopDown and BlueDown estimate from the top down too, there for counts.)
 
-*A family in real numbers.* Where rows are measured they need not fall with the size. The children's rows nearest to
-them (in squares of standard deviations) that do fall, stay between 0 and the public totals and add up to the parent are
-found by multipliers for the sizes.
+*A family in real numbers.* Measured rows need not fall with the size. The wanted children's rows are monotone, lie
+between 0 and the public totals, add up to the parent, and are nearest to the measured rows in squares of standard
+deviations. Multipliers for the sizes find them.
 
-*Whole numbers*, from the largest size down. Each child holds what it has at the next larger size, for rows do not rise.
-Of the units that the parent has more, each goes where it is likeliest to be true: a child with mean m and deviation d
-has a j-th group with a likelihood that falls with (j − ½ − m) / d. All units above one threshold of that are given,
-which is found by bisection, and the rest one by one. For a size by itself that is the allocation with the least
-expected sum of absolute errors among those that add up, if posteriors are normal: the j-th unit of a child lowers its
-expected error by 2 P(count ≥ j) − 1, which falls with j, so the best units are those with the largest chances.
+*Integers*, from the largest size down. Each child starts with its count at the next larger size, because rows do not
+rise. Each unit that the parent gains goes to the child that most likely has it: a child with mean m and deviation d has
+a j-th group with a likelihood that falls with (j − ½ − m) / d. All units above one threshold are given at once;
+bisection finds the threshold. The remaining units are given one by one. For a single size this is the allocation with
+the least expected sum of absolute errors among those that add up, if posteriors are normal: the j-th unit of a child
+lowers its expected error by 2 P(count ≥ j) − 1, which falls with j, so the best units are those with the largest
+chances.
 
-*Multipliers*, at which children whose rows are each as near as they can be to their means add up to their parent.
-Of a family's rows x_c, falling with the size and between 0 and a bound, that add up to the parent's row P, those are
-sought for which Σ (x_cs − m_cs)² / (2 d_cs²) is least. With a multiplier λ_s of "add up" for each size, every
-child answers by itself: x_c(λ) is the row nearest to m_c + d_c² λ, found by pooling adjacent violators and clipping.
-The dual function is concave in λ, its gradient is the gap P − Σ x_c(λ), and where that is 0 the answers are the rows
-sought. So there are as many unknowns as sizes, however many children there are.
+*Multipliers.* Among a family's rows x_c that fall with the size, lie between 0 and a bound, and add up to the parent's
+row P, the wanted ones have the least Σ (x_cs − m_cs)² / (2 d_cs²). With a multiplier λ_s of "add up" for each size,
+every child's row is found separately: x_c(λ) is the row nearest to m_c + d_c² λ, by pooling adjacent violators and
+clipping. The dual function is concave in λ, and its gradient is the gap P − Σ x_c(λ). Where the gradient is 0, the rows
+x_c(λ) are the wanted ones. So there are as many unknowns as sizes, for any number of children.
 
 *Newton's method.* A pool with weight W = Σ 1/d² has the value (Σ m/d² + Σ λ) / W: it moves by 1/W with each of its own
 multipliers, with no other, and not at all where it is clipped. The gap's derivative is therefore −H with H = Σ 1 1ᵀ / W
-over the free pools of all children, which prefix sums apply to a vector in one step for each pool. Where pools come and
-go within a step that is not the whole truth, so the step solves (H + μ V) δ = gap, by conjugate gradients, where V is
-the diagonal of the Σ_c d_cs² (H is nowhere larger than V: projections do not expand). μ falls while steps gain what
-they promise, and rises when they do not; a step that loses is cut back to where the gap's trend along it says.
+over the free pools of all children, which prefix sums apply to a vector in one step for each pool. Pools can appear and
+vanish within a step, so this derivative is only local. The step therefore solves (H + μ V) δ = gap, by conjugate
+gradients, where V is the diagonal of the Σ_c d_cs² (H is nowhere larger than V: projections do not expand). μ falls
+while steps gain as much as predicted, and rises otherwise. A step that loses is shortened as the gap's trend along it
+suggests.
 
-*Rows whose sums were measured as well*: the number of entities, Σ_s T[s], with noise of its own. Where the noise of a
-level has one variance σ² at all K sizes, a row of measurements is its sum and its K − 1 contrasts, and their errors are
-uncorrelated: the sum has the variance K σ², and another measurement of the sum, of variance v, tells of nothing else.
-So the sums are weighed and carried up the tree by themselves, with the precision 1 / (K σ²) + 1 / v on each level, and
-the contrasts as without them. A row is then moved by the same number at each of its sizes, so that it has the better
-sum.
+*Rows whose sums were measured as well*: the number of entities, Σ_s T[s], with its own noise. If the noise of a level
+has one variance σ² at all K sizes, a row of measurements consists of its sum and its K − 1 contrasts, whose errors are
+uncorrelated. The sum has the variance K σ², and another measurement of the sum, of variance v, is informative about the
+sum only. So the sums are estimated up the tree separately, with the precision 1 / (K σ²) + 1 / v on each level, and the
+contrasts as without that measurement. Each row is then shifted by one number at all its sizes, so that it has the
+better sum.
 
-*Rows that fall and stay between 0 and their bound* have larger sums where noise below 0 is clipped, and the measured
-sum would be lost there. The row x within these bounds that is nearest to the posterior mean, in the metric of its
+*Rows that fall and stay between 0 and their bound* have larger sums where noise below 0 is clipped, and then no longer
+match the measured sum. The row x within these bounds that is nearest to the posterior mean, in the metric of its
 covariance, minimises
 
     Σ (x − y)² / (2 σ²) + (Σ x − S)² / (2 w),    1 / w = 1 / Var S − 1 / (K σ²),    Σ y = S,
@@ -75,12 +76,12 @@ def allocate_rows(
     through: int | None = None,
     tell: Tell = nobody,
 ) -> Integers:
-    """Whole numbers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
+    """Return integers `[regions, sizes]` near `mean`: non-increasing, adding up, from 0 to the region's total.
 
-    `deviation` is positive and has the shape of `mean`. Without `totals` nothing bounds a row but its parent's. With
-    `monotone_leaves` the leaves' rows fall with the size and are within bounds already, as posterior means do. `top`
-    has the rows of the first levels, if they are fixed already; levels below that numbered `through` are left out.
-    `tell` hears of the leaves, which are nearly all of the work.
+    `deviation` is positive and has the shape of `mean`. Without `totals`, only its parent's row bounds a row. With
+    `monotone_leaves`, the leaves' rows already fall with the size and lie within bounds, as posterior means do. `top`
+    holds the rows of the first levels, if they are already fixed; levels below number `through` are left out. `tell`
+    receives the progress of the leaves, which are nearly all of the work.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> allocate_rows(np.array([[9.2, 5.0], [5.4, 6.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 6, 4]))
@@ -106,14 +107,14 @@ def allocate_rows(
 
 
 def fit_monotone(mean: Floats, deviation: Floats, totals: Integers | None) -> Floats:
-    """Each row's nearest that falls with the size and stays between 0 and the total."""
+    """Return for each row the nearest one that falls with the size and stays between 0 and the total."""
     near = np.empty_like(mean)
     in_threads(partial(_monotone_rows, _rows(mean, deviation, totals), near), row_blocks(mean))
     return near
 
 
 class Rows(NamedTuple):
-    """Posterior means and deviations of rows `[regions, sizes]`, and what each may not exceed."""
+    """Posterior means and deviations of rows `[regions, sizes]`, and their upper limits."""
 
     mean: Floats
     deviation: Floats
@@ -132,7 +133,7 @@ def _monotone_rows(rows: Rows, near: Floats, start: int, stop: int) -> None:
 
 @part_of_kernels
 def _fit_monotone(mean: Floats, deviation: Floats, most: float, near: Floats) -> None:
-    """Pool adjacent violators with weights 1 / deviation², then clip: the nearest row that falls, from 0 to `most`."""
+    """Pool adjacent violators with weights 1 / deviation², then clip: the nearest monotone row from 0 to `most`."""
     sizes = len(mean)
     pull, weight = np.empty(sizes), np.empty(sizes)
     sums, weights, begins = np.empty(sizes + 1), np.empty(sizes + 1), np.empty(sizes + 2, np.int64)
@@ -147,11 +148,11 @@ def _fit_monotone(mean: Floats, deviation: Floats, most: float, near: Floats) ->
 def _allocate_families(
     rows: Rows, values: Integers, child_starts: Integers, relax: bool, offset: int, start: int, stop: int
 ) -> None:
-    """Allocate the rows of a level's regions, the first of which is numbered `offset`, to their children."""
+    """Allocate the rows of a level's regions to their children; the first region is number `offset`."""
     for place in range(start, stop):
         parent, first, last = values[offset + place], child_starts[place], child_starts[place + 1]
         if last - first == 1:
-            for size in range(values.shape[1]):  # a row as a whole takes Numba two seconds more to compile
+            for size in range(values.shape[1]):  # assigning a whole row takes Numba two seconds more to compile
                 values[first, size] = parent[size]
             continue
         children = Rows(rows.mean[first:last], rows.deviation[first:last], rows.most[first:last])
@@ -162,7 +163,7 @@ def _allocate_families(
 
 @part_of_kernels
 def _relaxed(rows: Rows, parent: Integers) -> Floats:
-    """The children's rows nearest to their means that fall, keep their bounds and, nearly, add up to the parent's."""
+    """Return the children's monotone rows within bounds nearest to their means that nearly add up to the parent's."""
     mean, deviation, most = rows
     found = multipliers(rows, parent)
     near, target = np.empty(mean.shape), np.empty(mean.shape[1])
@@ -175,9 +176,9 @@ def _relaxed(rows: Rows, parent: Integers) -> Floats:
 
 @part_of_kernels
 def _share(rows: Rows, parent: Integers, shared: Integers) -> None:
-    """Share a parent's row out, from the largest size down."""
+    """Allocate a parent's row, from the largest size down."""
     children, sizes = rows.mean.shape
-    held, most = np.zeros(children), np.empty(children)  # whole numbers, as floats are quicker to compare with means
+    held, most = np.zeros(children), np.empty(children)  # integers as floats, which compare faster with means
     middle, spread = np.empty(children), np.empty(children)
     given = 0.0
     for size in range(sizes - 1, -1, -1):
@@ -194,13 +195,13 @@ def _share(rows: Rows, parent: Integers, shared: Integers) -> None:
 
 @part_of_kernels
 def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Floats) -> None:
-    """Raise `held` to `wanted` in all, no child beyond `most`: the likeliest units first. `middle` is m + ½.
+    """Raise the sum of `held` to `wanted`, no child beyond `most`: the likeliest units first. `middle` is m + ½.
 
-    The threshold is sought from 0 on, where it is if means add up, by the slope of what is given; and halfway between
-    what is too low and what is not wherever that leads outside or takes long.
+    If means add up, the threshold is 0, so the search starts there. It follows the slope of the units given, and
+    bisects if that leads outside the bracket or takes long.
     """
     children = len(held)
-    low, high, threshold = -np.inf, np.inf, 0.0  # at `low` too much is given, at `high` not
+    low, high, threshold = -np.inf, np.inf, 0.0  # at `low` too many units are given, at `high` not
     for turn in range(MOST_TURNS):
         given, slope = 0.0, 0.0
         for child in range(children):
@@ -235,7 +236,7 @@ def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Flo
         if not given < wanted:
             return
         given = _give_one_each(middle, spread, given, wanted, most, held)
-    for child in range(children):  # floats cannot tell apart so many units: each child takes what it may
+    for child in range(children):  # too many units for floats to distinguish: each child takes as many as it may
         units = max(0.0, min(most[child] - held[child], wanted - given))
         held[child] += units
         given += units
@@ -243,10 +244,10 @@ def _give(middle: Floats, spread: Floats, wanted: float, most: Floats, held: Flo
 
 @part_of_kernels
 def _give_one_each(middle: Floats, spread: Floats, given: float, wanted: float, most: Floats, held: Floats) -> float:
-    """One unit more for each child that may have it, the likeliest first, while any is left; how many are given then.
+    """Give one more unit to each child that may have it, the likeliest first, while any remain; return the new sum.
 
-    Few chances are told apart here, those within rounding of the threshold; so there is nothing to sort, which Numba
-    would take longer to compile than all of the rest.
+    Few chances are compared here, those within rounding of the threshold. So no sort is needed, which Numba would take
+    longer to compile than everything else.
     """
     unlikely = np.empty(len(held))
     for child in range(len(held)):
@@ -266,7 +267,9 @@ def _give_one_each(middle: Floats, spread: Floats, given: float, wanted: float, 
 
 @part_of_kernels
 def _reach(middle: float, spread: float, threshold: float, held: float, most: float) -> float:
-    """How many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to `most`."""
+    """Return how many units lie above a threshold: the largest j with (m + ½ − j) / d ≥ threshold, from `held` to
+    `most`.
+    """
     value: float = np.floor(middle - threshold * spread)
     return min(max(value, held), most)
 
@@ -275,13 +278,13 @@ def _reach(middle: float, spread: float, threshold: float, held: float, most: fl
 
 
 MOST_PASSES = 60  # over all rows of a family
-NEAR, NEAR_DEVIATIONS = 0.02, 0.01  # of a group or of its deviation: a child that is to move so little is near enough
+NEAR, NEAR_DEVIATIONS = 0.02, 0.01  # a child this near, in groups or in its deviation, is near enough
 FIRST_DAMPING, LEAST_DAMPING = 0.1, 1e-7
-MOST_GRADIENTS, SHARP = 30, 0.1  # conjugate gradients: how many, and the part of the residual at which they end
+MOST_GRADIENTS, SHARP = 30, 0.1  # conjugate gradients: the most steps, and the part of the residual at which they end
 
 
 class Pools(NamedTuple):
-    """The free pools of all children, one child after another, as far as `filled` says."""
+    """The free pools of all children, one child after another, as many as `filled` says."""
 
     filled: Integers  # [1]
     first: Integers
@@ -291,7 +294,7 @@ class Pools(NamedTuple):
 
 @part_of_kernels
 def multipliers(rows: Rows, parent: Integers) -> Floats:
-    """Multipliers `[sizes]` at which the children's answers add up to the parent's row, nearly: see NEAR."""
+    """Return multipliers `[sizes]` at which the children's rows add up to the parent's, nearly: see NEAR."""
     mean, deviation, _ = rows
     children, sizes = mean.shape
     variances, largest = np.zeros(sizes), np.zeros(sizes)
@@ -339,7 +342,7 @@ def multipliers(rows: Rows, parent: Integers) -> Floats:
 
 @part_of_kernels
 def _farthest(gap: Floats, largest: Floats) -> float:
-    """How far the child that has farthest to move is, in parts of what is near enough."""
+    """Return how far the child with the largest gap has to move, in multiples of the tolerance."""
     farthest = 0.0
     for size in range(len(gap)):
         farthest = max(farthest, abs(gap[size]) * largest[size])
@@ -348,7 +351,7 @@ def _farthest(gap: Floats, largest: Floats) -> float:
 
 @part_of_kernels
 def _product(one: Floats, other: Floats) -> float:
-    """The inner product, added up in one order on every machine."""
+    """Return the inner product, added up in one order on every machine."""
     total = 0.0
     for size in range(len(one)):
         total += one[size] * other[size]
@@ -359,8 +362,9 @@ def _product(one: Floats, other: Floats) -> float:
 def pool_rows(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begins: Integers) -> int:
     """Pool adjacent violators of "falls with the size"; the pools are 1, 2, … up to the number that is returned.
 
-    `pull` is value × weight. A pool's value is its sum / its weight, compared crosswise: nothing is divided here. The
-    pools in front, `begins` from 1 on, end where the next one begins. Pool 0 stands before all and is never reached.
+    `pull` is value × weight. A pool's value is its sum / its weight, compared crosswise: nothing is divided here.
+    Pools, whose starts are in `begins` from 1 on, end where the next one begins. Pool 0 is a sentinel before all others
+    and is never reached.
     """
     sums[0], weights[0] = np.inf, 1.0
     above, heavy_above, top = np.inf, 1.0, 0
@@ -385,7 +389,7 @@ def pool_rows(pull: Floats, weight: Floats, sums: Floats, weights: Floats, begin
 
 @part_of_kernels
 def _answer(rows: Rows, parent: Integers, given: Floats, gap: Floats, pools: Pools) -> float:
-    """Write the gap and the free pools at the given multipliers; the dual function but for a constant is returned."""
+    """Write the gap and the free pools at the given multipliers, and return the dual function up to a constant."""
     mean, deviation, limits = rows
     children, sizes = mean.shape
     first, stop, slope = pools.first, pools.stop, pools.slope
@@ -460,7 +464,7 @@ def _newton_step(pools: Pools, variances: Floats, damping: float, gap: Floats, s
 
 @part_of_kernels
 def _move(pools: Pools, vector: Floats, sums: Floats, moved: Floats) -> None:
-    """H times a vector: each pool adds its slope times the vector's sum over it, over all its sizes."""
+    """Write H times a vector: each pool adds its slope times the vector's sum over it, at all its sizes."""
     sizes = len(vector)
     sums[0] = 0.0
     for size in range(sizes):
@@ -484,10 +488,11 @@ HALVINGS = 60
 def weigh_measured_sums(
     mean: Floats, variance: Floats, values: Floats, noise: Floats, sums: Floats, sums_noise: Floats, tree: Hierarchy
 ) -> tuple[Floats, Floats, Floats]:
-    """`subtree_estimates` of rows (`mean` and `variance`, from `values` with `noise` `[levels]`) and of their sums.
+    """Return `subtree_estimates` of rows (`mean` and `variance`, from `values` with `noise` `[levels]`) and of their
+    sums.
 
     `sums` `[regions]` were measured with noise of variance `sums_noise` `[levels]`, infinite where nothing was
-    measured. Gives means `[regions, sizes]`, the variances of their cells and those of their sums `[regions]`.
+    measured. The result is means `[regions, sizes]`, the variances of their cells, and those of their sums `[regions]`.
     """
     sizes = values.shape[1]
     precision = 1 / (sizes * noise), 1 / sums_noise
@@ -502,20 +507,20 @@ def weigh_measured_sums(
 
 
 def keep_sums(mean: Floats, noise: Floats, spread: Floats, totals: Integers | None) -> Floats:
-    """Rows moved so that, once they fall and are within bounds, their sums are the posterior means of these.
+    """Return rows shifted so that, once monotone and within bounds, their sums are the posterior means of these sums.
 
     `noise` `[regions]` is the variance of a contrast, one for all sizes of a row, and `spread` `[regions]` that of a
     row's sum. Without `totals` a row has no upper bound.
     """
     sizes = mean.shape[1]
-    lift = np.abs(mean).max(axis=1, keepdims=True) + 1  # so that nothing is clipped while rows are made to fall
+    lift = np.abs(mean).max(axis=1, keepdims=True) + 1  # so that nothing is clipped during the monotone fit
     falling = fit_monotone(mean + lift, np.ones_like(mean), None) - lift
     most = np.full(len(mean), np.inf) if totals is None else totals.astype(np.float64)
     wanted = mean.sum(axis=1)
     stiff = np.maximum(1 / spread - 1 / (sizes * noise), 0.0)  # 1 / w
 
     def beyond(shift: Floats) -> Floats:
-        """Σ x − S of rows that are moved down by `shift`, less what that shift should make of it."""
+        """Return Σ x − S of rows shifted down by `shift`, less the value that this shift should give."""
         found = np.clip(falling - shift[:, None], 0.0, most[:, None]).sum(axis=1) - wanted
         gap: Floats = found * stiff * noise - shift
         return gap

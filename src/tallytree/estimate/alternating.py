@@ -1,6 +1,6 @@
-"""What the joint estimators share: alternating directions, a rounding from the top down, and a proved lower bound.
+"""Shared parts of the joint estimators: alternating directions, a rounding from the top down, and a proved lower bound.
 
-The joint estimators ask for the point nearest to `noisy` (weighted least squares) in the intersection of the linear
+The joint estimators look for the point nearest to `noisy` (weighted least squares) in the intersection of the linear
 space L of consistent tables and a product C of small convex sets, one per region. Either alone is easy: L by
 `tree_least_squares` for each size, C by a projection of each row that the caller provides. ADMM (Boyd et al. 2011,
 Section 3.4.3 for the over-relaxation) brings them together. With the consistent x, dual variables d that are orthogonal
@@ -12,8 +12,8 @@ Lower bound. For any d orthogonal to L (Σ w d x̄ = 0 for every consistent x̄)
 
     Σ w (x − noisy)² = Σ w [(x − noisy)² − 2 d (x − x̄)]  ≥  min over z in C of Σ w [(z − noisy)² − 2 d (z − x̄)],
 
-and that minimum is at project(noisy + d). It holds for the whole numbers in C too: then the minimum is over them,
-found row by row as well, and the bound is higher. `_proved_bound` computes it with dual variables that are orthogonal
+and that minimum is at project(noisy + d). The bound holds for the integers in C too: then the minimum is over integers,
+also found row by row, and the bound is higher. `_proved_bound` computes it with dual variables that are orthogonal
 *exactly*: they are differences of multipliers on a coarse binary grid, so that no sum along a path of the tree is ever
 rounded.
 """
@@ -45,7 +45,7 @@ from tallytree.estimate.checks import (
 from tallytree.estimate.layout import row_blocks, tiles
 from tallytree.estimate.least_squares import Pulls, fit_tile
 
-VALUE_LIMIT = 1 << 52  # beyond it, floats do not hold every whole number
+VALUE_LIMIT = 1 << 52  # beyond it, floats do not hold every integer
 WEIGHT_RATIO_LIMIT = 1e9
 PENALTY = 4.0
 RELAXATION = 1.6
@@ -62,7 +62,7 @@ LEAST_GAIN = 1e-6
 
 
 class Target(NamedTuple):
-    """What is projected: (noisy + shift + penalty · point) / (1 + penalty)."""
+    """The target of a projection: (noisy + shift + penalty · point) / (1 + penalty)."""
 
     noisy: Integers
     point: Floats
@@ -96,18 +96,18 @@ class Relaxed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Proved:
-    """Whole numbers `[regions, sizes]` that keep every constraint, and how near to the best they are proved to be."""
+    """Integers `[regions, sizes]` that keep every constraint, with a proved bound on their distance to the optimum."""
 
     values: Integers
     objective: float  # Σ weight · (value − noisy)²
-    lower_bound: float  # no feasible whole numbers have a smaller objective
+    lower_bound: float  # the objective of all feasible integers is at least this
     iterations: int  # of the relaxation
 
     __repr__ = briefly
 
     @property
     def gap(self) -> float:
-        """The part of the objective that is not proved necessary: 0 means optimal, 0.01 at most 1 % too much."""
+        """Return the part of the objective that is not proved necessary: 0 means optimal, 0.01 at most 1 % too much."""
         return 0.0 if self.objective <= self.lower_bound else 1 - self.lower_bound / self.objective
 
 
@@ -119,7 +119,7 @@ def solve(
     project: Projection,
     rounded: Callable[[Relaxed], Integers],
 ) -> Proved:
-    """Relax until the relative gap is at most `tolerance`, round, and prove a bound on the best whole numbers."""
+    """Relax until the relative gap is at most `tolerance`, round, and prove a bound on the best integers."""
     if not (isfinite(tolerance) and tolerance >= 0):
         raise SpecError(f"tolerance is {tolerance}; expected a relative gap such as 1e-3")
     region_weights = _region_weights(weights, hierarchy)
@@ -133,7 +133,7 @@ def solve(
 
 
 def sharp_table(noisy: Any, hierarchy: Hierarchy) -> Integers:
-    """`[regions, sizes]` of integers small enough for sums in floats."""
+    """Return `[regions, sizes]` of integers small enough for sums in floats."""
     table = integer_table(noisy, len(hierarchy))
     if table.shape[1] == 0:
         raise SpecError("noisy has no sizes; expected at least one column")
@@ -144,7 +144,7 @@ def sharp_table(noisy: Any, hierarchy: Hierarchy) -> Integers:
 
 
 def region_totals(totals: Any, hierarchy: Hierarchy) -> Integers:
-    """One whole number of 0 or more per region, children adding up to their parent."""
+    """Return one non-negative integer per region, children adding up to their parent."""
     checked = row_totals(totals, len(hierarchy))
     if checked.max() >= VALUE_LIMIT:
         raise SpecError(f"totals reach {checked.max():,}; expected less than 2⁵²")
@@ -153,9 +153,9 @@ def region_totals(totals: Any, hierarchy: Hierarchy) -> Integers:
 
 
 def allocate_levels(root: Integers, hierarchy: Hierarchy, share: Callable[[Integers, int, int, int], None]) -> Integers:
-    """The table with this first row whose other rows `share(values, parent, first, last)` fills, level after level.
+    """Return the table with this first row; `share(values, parent, first, last)` fills its other rows level by level.
 
-    It shares a parent's row out among the children `first … last - 1`; an only child takes it as it is.
+    `share` allocates a parent's row to the children `first … last - 1`; an only child takes the row unchanged.
     """
     values = np.empty((len(hierarchy), len(root)), dtype=np.int64)
     values[0] = root
@@ -177,12 +177,12 @@ def allocate_levels(root: Integers, hierarchy: Hierarchy, share: Callable[[Integ
 
 @kernel
 def exchange_rounds(partners: int) -> int:
-    """How many rounds of exchanges are made among siblings that are each tried with this number of partners."""
+    """Return how many rounds of exchanges to run among siblings that are each tried with this number of partners."""
     return min(MOST_ROUNDS, max(1, PASSES_PER_CHILD // max(1, partners)))
 
 
 def _region_weights(weights: Weights, hierarchy: Hierarchy) -> Floats:
-    """Each region's weight, which is its level's."""
+    """Return each region's weight, which is its level's."""
     given = [float(weight) for weight in level_weights(weights, hierarchy.depth)]
     if max(given) > WEIGHT_RATIO_LIMIT * min(given):
         raise SpecError(f"weights range from {min(given):g} to {max(given):g}; expected a ratio of at most 10⁹")
@@ -190,7 +190,7 @@ def _region_weights(weights: Weights, hierarchy: Hierarchy) -> Floats:
 
 
 def _alternate(noisy: Integers, weights: Floats, pulls: Pulls, project: Projection, tolerance: float) -> Relaxed:
-    """Iterate until leaves that are summed up cost at most 1 + `tolerance` times the dual bound."""
+    """Iterate until the sums of the leaves cost at most 1 + `tolerance` times the dual bound."""
     rows, sizes = row_blocks(noisy, CELLS_PER_BLOCK), _size_blocks(noisy)
     x, d, z = np.zeros(noisy.shape), np.zeros(noisy.shape), noisy.astype(np.float64)
     in_threads(partial(_advance, z, x, d, pulls, 1.0, 1.0), sizes)
@@ -214,11 +214,11 @@ def _alternate(noisy: Integers, weights: Floats, pulls: Pulls, project: Projecti
 def _proved_bound(
     noisy: Integers, hierarchy: Hierarchy, weights: Floats, project: Projection, relaxed: Relaxed, feasible: Integers
 ) -> float:
-    """A number that no feasible whole numbers' objective is below. Overwrites the arrays of `relaxed`.
+    """Return a lower bound of the objective of all feasible integers. Overwrites the arrays of `relaxed`.
 
-    Float arithmetic is allowed for by a margin: relative for the sums, and for the projections that of a target that is
-    off by a few units in the last place of a row's sum. Where all weights are whole numbers so is every objective, and
-    the bound is rounded up.
+    A margin covers the errors of float arithmetic. It is relative for the sums; for the projections it is that of a
+    target that is off by a few units in the last place of a row's sum. If all weights are integers, every objective is
+    an integer too, and the bound is rounded up.
     """
     duals, shift, z = relaxed.duals, relaxed.consistent, relaxed.nearest
     largest = float(np.abs(duals).max() * 2 * weights.max() * hierarchy.depth)
@@ -241,7 +241,7 @@ def _proved_bound(
 
 
 def _size_blocks(table: Integers) -> list[tuple[int, int]]:
-    """Blocks of sizes to work on together; all of them where threads would cost more than they save."""
+    """Return blocks of sizes to work on together; one block if threads would cost more than they save."""
     return tiles(table.shape[1]) if table.size > CELLS_PER_BLOCK else [(0, table.shape[1])]
 
 
@@ -259,7 +259,7 @@ def _advance(
 
 @kernel
 def _cost_of_sums(noisy: Integers, z: Floats, weights: Floats, pulls: Pulls, start: int, stop: int) -> float:
-    """The objective of the table whose leaves are those of z and all else their sums: it is in L and in C."""
+    """Return the objective of the table that adds up the leaves of z: it is in L and in C."""
     regions, width = z.shape[0], stop - start
     sums = np.zeros((regions, width))
     cost = 0.0
@@ -280,7 +280,7 @@ def _cost_of_sums(noisy: Integers, z: Floats, weights: Floats, pulls: Pulls, sta
 def _exact_duals(
     duals: Floats, weights: Floats, tree: tuple[Integers, Integers], grid: float, start: int, stop: int
 ) -> None:
-    """Turn d into λ ≈ 2 w d with Σ λ = 0 along every path from the root to a leaf, without any rounding.
+    """Replace d by λ ≈ 2 w d with Σ λ = 0 along every path from the root to a leaf, without any rounding.
 
     λ_r = ν_r − ν_parent with a multiplier ν for every parent's "children add up", on the grid; ν is 0 at the leaves.
     """
@@ -305,7 +305,7 @@ def _exact_duals(
 def _dual_bound(
     target: Target, z: Floats, duals: Floats, factors: Floats, x: Any, weights: Floats, start: int, stop: int
 ) -> tuple[float, float]:
-    """Some rows' part of the bound by the dual variables factor · d at a consistent x, and the margin for rounding."""
+    """Return some rows' part of the bound by the dual variables factor · d at a consistent x, and the margin."""
     sizes = z.shape[1]
     total, margin = 0.0, 0.0
     for region in range(start, stop):

@@ -1,4 +1,4 @@
-"""What estimators are given and what they return, checked in one place: tables of integers, totals, weights of levels.
+"""Check the input and output of estimators in one place: tables of integers, totals, weights of levels.
 
 Every refusal is a SpecError that says what was found and what was expected. Integer arrays come back contiguous, 64
 bits wide and read-only, so that kernels are compiled for one kind of array.
@@ -26,7 +26,7 @@ WEIGHT_BITS = 20
 
 
 def integer_table(given: Any, rows: int | None = None, sizes: int | None = None, *, name: str = "noisy") -> Integers:
-    """`[regions, sizes]`; where their number is known, as many of them."""
+    """Return a table `[regions, sizes]`, with the given numbers of rows and sizes if they are known."""
     table = np.asarray(given)
     fits = table.ndim == 2 and rows in (None, table.shape[0]) and sizes in (None, table.shape[1])
     shape = f"({'regions' if rows is None else rows}, {'sizes' if sizes is None else sizes})"
@@ -34,7 +34,7 @@ def integer_table(given: Any, rows: int | None = None, sizes: int | None = None,
 
 
 def row_totals(given: Any, rows: int, *, name: str = "totals") -> Integers:
-    """A whole number of 0 or more for each row."""
+    """Return a non-negative integer for each row."""
     totals = np.asarray(given)
     checked = _integers(totals, name, totals.shape == (rows,), f"({rows},), one per region")
     if checked.min(initial=0) < 0:
@@ -58,7 +58,7 @@ def check_adding_up(totals: Integers, hierarchy: Hierarchy) -> None:
 def check_estimate(given: Any, hierarchy: Hierarchy, sizes: int, totals: Integers | None = None) -> None:
     """Refuse counts that may not be released: not integers, negative, not adding up, or with other totals.
 
-    `totals` has a number of groups for each of the first rows, as many as are known: for all regions, or the root's.
+    `totals` holds the known numbers of groups of the first rows: of all regions, or of the root.
     """
     counts = integer_table(given, len(hierarchy), sizes, name="the estimate")
     if counts.min(initial=0) < 0:
@@ -68,15 +68,15 @@ def check_estimate(given: Any, hierarchy: Hierarchy, sizes: int, totals: Integer
     if parents and not np.array_equal(np.add.reduceat(counts, hierarchy.child_starts[:parents]), counts[:parents]):
         raise SpecError("the estimate does not add up over the regions")
     if totals is not None and not np.array_equal(counts[: len(totals)].sum(axis=1), totals):
-        raise SpecError("the estimate does not keep the totals that are known")
+        raise SpecError("the estimate does not keep the known totals")
 
 
 def fixed_total(total: Any, sizes: int) -> int | None:
-    """The root's total, where there is one: a whole number of 0 or more that some size can hold."""
+    """Return the root's total, if given: a non-negative integer that some size can hold."""
     if total is None:
         return None
     if isinstance(total, bool | np.bool_) or not isinstance(total, int | np.integer):
-        raise SpecError(f"total is {total!r}; expected a whole number or None")
+        raise SpecError(f"total is {total!r}; expected an integer or None")
     if total < 0:
         raise SpecError(f"total is {total}; no non-negative counts add up to less than zero")
     if sizes == 0:
@@ -85,18 +85,18 @@ def fixed_total(total: Any, sizes: int) -> int | None:
 
 
 def magnitude(values: NDArray[Any]) -> int:
-    """The largest |value|; 0 if there are none."""
+    """Return the largest |value|, or 0 for an empty array."""
     return max(int(values.max(initial=0)), -int(values.min(initial=0)))
 
 
 def check_sums(values: NDArray[Any], terms: int, more: int = 0) -> None:
-    """Refuse values of which `terms` could add up, with `more`, to SUM_LIMIT."""
+    """Refuse values if the sum of `terms` of them, with `more`, could reach SUM_LIMIT."""
     if terms * magnitude(values) + more >= SUM_LIMIT:
         raise SpecError(f"sums of {terms:,} values this large would overflow 64-bit integers; use smaller values")
 
 
 def level_weights(weights: Weights, levels: int) -> list[Fraction]:
-    """One positive number per level, exactly as given."""
+    """Return one positive number per level, exactly as given."""
     given = [1] * levels if weights is None else list(weights)
     if len(given) != levels:
         raise SpecError(f"{len(given)} weights for {levels} levels; expected one per level, from the root down")
@@ -104,7 +104,7 @@ def level_weights(weights: Weights, levels: int) -> list[Fraction]:
 
 
 def integer_weights(weights: Weights, levels: int, bits: int = WEIGHT_BITS) -> list[int]:
-    """Weights as whole numbers of at most so many bits in the same ratios, or the nearest to it."""
+    """Return weights as integers of at most `bits` bits in the same ratios, or in the nearest ones."""
     exact = level_weights(weights, levels)
     shared = lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * shared) for weight in exact]

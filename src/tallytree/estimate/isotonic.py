@@ -1,20 +1,20 @@
-"""The monotone integers nearest to noisy ones: rows, sorted lists, and the chain of all levels.
+"""Find the monotone integers nearest to noisy ones: rows, sorted lists, and the chain of all levels.
 
 *Rows* (`non_increasing`): the first step of M_c^dp (PGSR, Algorithm 2) and of H_c (CoC, 4.3). Survival counts (how many
-groups have at least this size) cannot rise with the size, their noisy measurements can. Nearest means least squares or
-least absolute deviations; CoC finds the latter more accurate for cumulative counts.
+groups have at least this size) cannot rise with the size, but their noisy measurements can. Nearest means least squares
+or least absolute deviations; CoC finds the latter more accurate for cumulative counts.
 
 *The chain of all levels* (`nearest_chain`): Model 3 of the PGSR paper (the post-processing of M_c^ch, Section 9.2) as
 weighted isotonic regression. Every level's cells stand in one row, size by size and region by region within a size, and
-each counts the groups in its own cell or a later one. A region's count then is that of its first leaf, so all levels
-collapse onto the leaves' row, where a place has the weights of all nodes that are tied to it; there the counts must not
-rise. The paper solves this with a cost table per node and counts from the front; here adjacent violators are pooled,
-which takes one pass and no tables, and counts run from the back, because those from the front all shift when a group
-appears or vanishes.
+each counts the groups in its own cell or a later one. A region's count then equals that of its first leaf, so all
+levels collapse onto the leaves' row. There a place has the weights of all nodes that are tied to it, and the counts
+must not rise. The paper solves this with a cost table per node and counts from the front. Here adjacent violators are
+pooled, which takes one pass and no tables. Counts run from the back, because counts from the front all shift when a
+group appears or vanishes.
 
 *Sorted lists of group sizes* (the view H_g, CoC, Section 4.2), all regions in one flat array. Noise puts such a list
-out of order; the nearest ascending list puts it right. There is one entry per group, a hundred million and more, so
-everything happens in the list itself, with little memory beside it.
+out of order; the nearest ascending list restores the order. A list has one entry per group, a hundred million and more,
+so the fit works in place, with little extra memory.
 """
 
 from __future__ import annotations
@@ -42,23 +42,22 @@ from tallytree.estimate.layout import row_blocks, tiles
 
 
 def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None, *, power: int = 2) -> Integers:
-    """For each row of `noisy` the nearest non-increasing integers from 0 to the row's `upper`: least Σ |x − y|^power.
+    """Return for each row of `noisy` the nearest non-increasing integers from 0 to `upper`: least Σ |x − y|^power.
 
     Power 2. Pool adjacent violators: neighbours that rise are replaced by their mean until nothing rises; then each
-    mean z is rounded to ⌊z + ½⌋ and clipped to 0 … upper. Sums and counts of the pools are kept as integers, so nothing
-    is lost.
+    mean z is rounded to ⌊z + ½⌋ and clipped to 0 … upper. Sums and counts of the pools are integers, so no precision is
+    lost.
 
-    Why that is the integer optimum. Up to a constant, (x − y)² is the sum over the thresholds j ≤ x of 2(j − ½ − y).
-    So the problem is, for every j, to choose the set {x ≥ j} with the least Σ (j − ½ − y): a prefix of the row, because
-    x does not increase. The real optimum z solves that for every real threshold: {z ≥ j − ½} is the longest best
-    prefix. These prefixes shrink as j grows, so together they are a solution: x = the largest j with z ≥ j − ½, which
-    is ⌊z + ½⌋. Bounds only fix the sets of the thresholds j ≤ 0 (all) and j > upper (none), and leave the others as
-    they are: clip.
+    Why that is the integer optimum. Up to a constant, (x − y)² is the sum over the thresholds j ≤ x of 2(j − ½ − y). So
+    the problem is, for every j, to choose the set {x ≥ j} with the least Σ (j − ½ − y): a prefix of the row, because x
+    does not increase. The real optimum z solves that for every real threshold: {z ≥ j − ½} is the longest best prefix.
+    These prefixes shrink as j grows, so together they are a solution: x = the largest j with z ≥ j − ½, which is ⌊z +
+    ½⌋. Bounds only fix the sets of the thresholds j ≤ 0 (all) and j > upper (none), and do not change the others: clip.
 
     Power 1. The same with |x − y|, the sum over j ≤ x of +1 where y < j and −1 elsewhere: again a best prefix for every
-    threshold, and clipping for the bounds. There are ties now: the shortest best prefixes make up the least optimum,
-    the longest the greatest, and both are found exactly. Returned is their midpoint, rounded down, clipped to
-    0 … upper, which favours neither side of the noise. It is an optimum too: halving a sum and rounding it up, or down,
+    threshold, and clipping for the bounds. Now ties occur: the shortest best prefixes make up the least optimum, the
+    longest the greatest, and both are found exactly. The result is their midpoint, rounded down and clipped to 0 …
+    upper, which favours neither side of the noise. It is an optimum too: halving a sum and rounding it up, or down,
     keeps the order along the row, and by convexity |x − y| at the two rounded midpoints adds up to no more than at the
     two ends; so both are optimal. Clipping comes last, so that a tail of zeros is not raised by the bound's asymmetry.
 
@@ -80,7 +79,7 @@ def non_increasing(noisy: NDArray[Any], upper: NDArray[Any] | None = None, *, po
 
 
 def check_power(power: int) -> None:
-    """Refuse, with a SpecError, what is neither 1 nor 2."""
+    """Refuse a power other than 1 or 2 with a SpecError."""
     if power not in (1, 2):
         raise SpecError(f"power is {power!r}; expected 1 (least absolute deviations) or 2 (least squares)")
 
@@ -116,11 +115,12 @@ def _pool_rows(noisy: Integers, upper: Integers, nearest: Integers, start: int, 
 
 @kernel
 def _median_rows(noisy: Integers, upper: Integers, nearest: Integers, start: int, stop: int) -> None:
-    """Midpoints of the least and the greatest row with the least absolute deviations, in O(n log n) steps per row.
+    """Write midpoints of the least and the greatest row with the least absolute deviations, in O(n log n) steps per
+    row.
 
     From the last size to the first, x may only rise. Let f(x) be the least cost of the sizes so far whose latest value
-    is at most x: convex, falling, then flat. The values at which its slope grows by one are kept in a heap, the largest
-    on top; the least minimiser is the top. Adding |x − y| for the next size and cutting off what rises, there are two
+    is at most x: convex, falling, then flat. A heap holds the values at which its slope grows by one, the largest on
+    top; the least minimiser is the top. Adding |x − y| for the next size and cutting off the rising part leaves two
     cases. If y is at least the top, y is the only minimiser and joins the heap. Else y joins twice, the old top leaves,
     and the minimisers reach from the new top to the old one. So the least minimiser is always the new top, and the
     greatest is the larger of the new and the old. On the way back, each x is the least (greatest) minimiser or, if that
@@ -129,7 +129,7 @@ def _median_rows(noisy: Integers, upper: Integers, nearest: Integers, start: int
     sizes = noisy.shape[1]
     heap = np.empty(sizes, dtype=np.int64)
     for row in range(start, stop):
-        for length in range(sizes):  # of the heap
+        for length in range(sizes):  # the heap's length
             size = sizes - 1 - length
             value = noisy[row, size]
             if length > 0 and value < heap[0]:
@@ -172,14 +172,14 @@ def _push(heap: Integers, length: int, value: int) -> None:
 def nearest_chain(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """The counts `[regions, sizes]` whose chains are nearest to `noisy`: least Σ weight · (chain − noisy)².
+    """Return the counts `[regions, sizes]` whose chains are nearest to `noisy`: least Σ weight · (chain − noisy)².
 
     `noisy` is `[regions, sizes]` too: the noisy chain of each level, back in the order of the hierarchy. `total` fixes
     the first place of the chain, where all groups are counted. `weights` has one positive number per level (the inverse
-    of its noise variance, say); they are scaled to whole numbers, as finely as 64-bit sums allow, and for those the
-    optimum is exact.
+    of its noise variance, say); they are scaled to integers, as finely as 64-bit sums allow, and for these the optimum
+    is exact.
 
-    Pooling, rounding ⌊z + ½⌋ and clipping give the integer optimum for the reason that `non_increasing` has: with
+    Pooling, rounding ⌊z + ½⌋ and clipping give the integer optimum for the reason given in `non_increasing`: with
     weights, the prefix for the threshold j has the least Σ w(j − ½ − y), and all else is the same.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
@@ -213,7 +213,7 @@ def nearest_chain(
 
 
 def _scaled_weights(noisy: Integers, hierarchy: Hierarchy, weights: Weights) -> list[int]:
-    """Whole numbers in the ratio of the levels' weights, as large as sums of 64 bits allow."""
+    """Return integers in the ratio of the levels' weights, as large as sums of 64 bits allow."""
     given = [float(weight) for weight in level_weights(weights, hierarchy.depth)]
     levels = [noisy[hierarchy.level_slice(level)] for level in range(hierarchy.depth)]
     loads = [max(float(values.max(initial=1)), -float(values.min(initial=0))) * values.size for values in levels]
@@ -239,7 +239,7 @@ def _collapse(noisy: Integers, home: Integers, weight: Integers, sums: Integers,
 
 @kernel
 def _differences(chain: Integers, counts: Integers, start: int, stop: int) -> None:
-    """What each place of the chain holds more than the next: the counts of the sizes `start … stop - 1`."""
+    """Write by how much each place of the chain exceeds the next: the counts of the sizes `start … stop - 1`."""
     leaves = counts.shape[0]
     for leaf in range(leaves):
         for size in range(start, stop):
@@ -249,7 +249,9 @@ def _differences(chain: Integers, counts: Integers, start: int, stop: int) -> No
 
 @kernel
 def _pool(sums: Integers, tied: Integers, most: int, start: int, chain: Integers) -> None:
-    """Fill `chain[start:]` with the nearest non-increasing integers from 0 to `most`; place p is of leaf p % leaves."""
+    """Fill `chain[start:]` with the nearest non-increasing integers from 0 to `most`; place p belongs to leaf p %
+    leaves.
+    """
     places, leaves = len(chain), len(tied)
     totals, weights = np.empty(places, dtype=np.int64), np.empty(places, dtype=np.int64)
     ends = np.empty(places, dtype=np.int64)
@@ -276,7 +278,7 @@ def _pool(sums: Integers, tied: Integers, most: int, start: int, chain: Integers
 
 @kernel
 def _rises(total: int, weight: int, next_total: int, next_weight: int) -> bool:
-    """Is total / weight < next_total / next_weight? Floats decide what is clear, whole numbers the rest."""
+    """Return whether total / weight < next_total / next_weight; floats decide clear cases, integers the others."""
     if weight == next_weight:
         return total < next_total
     here, there = float(total) * float(next_weight), float(next_total) * float(weight)
@@ -290,11 +292,11 @@ def _rises(total: int, weight: int, next_total: int, next_weight: int) -> bool:
 
 @kernel
 def _is_less(top: int, bottom: int, other_top: int, other_bottom: int) -> bool:
-    """Is top / bottom < other_top / other_bottom? Both lie in [0, 1); by continued fractions, so nothing overflows."""
+    """Return whether top / bottom < other_top / other_bottom, both in [0, 1), by continued fractions."""
     while True:
         if top == 0 or other_top == 0:
             return top == 0 and other_top > 0
-        # a/b < c/d exactly when d/c < b/a; compare whole parts, then go on with the fractions.
+        # a/b < c/d exactly when d/c < b/a; compare integer parts, then continue with the fractions.
         whole, other_whole = bottom // top, other_bottom // other_top
         if whole != other_whole:
             return other_whole < whole
@@ -312,7 +314,7 @@ def _is_less(top: int, bottom: int, other_top: int, other_bottom: int) -> bool:
 SizeList: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
 
 CELLS_PER_BLOCK = 1 << 18
-SCAN_BLOCK = 64  # cells that are summed at once before a closer look
+SCAN_BLOCK = 64  # cells whose sum is checked before the single cells
 LARGEST_SIZE = 1 << 40
 
 
@@ -320,14 +322,14 @@ def non_decreasing_in_place(values: SizeList, starts: Integers, *, lower: int, u
     """Replace each region's noisy list by the nearest non-decreasing integers within lower … upper.
 
     Region r has values[starts[r] : starts[r + 1]]. Power 2 is the least-squares list rounded to ⌊z + ½⌋, the integer
-    optimum; power 1 has the least absolute deviations and of several optima the midpoint of the least and the greatest,
-    rounded down and clipped. With lower = 0 both are what `non_increasing` gives for the reversed list; its
-    docstring has the proofs.
+    optimum; power 1 has the least absolute deviations and, among several optima, the midpoint of the least and the
+    greatest, rounded down and clipped. With lower = 0 both equal the result of `non_increasing` for the reversed list;
+    its docstring has the proofs.
 
-    How: `_fit_ascending` halves the range of values again and again, which needs no heap and no pools and is as fast as
-    pooling on long lists. So power 2 takes no memory beside the list, whatever it holds: the greatest integer optimum
-    is ⌊z + ½⌋, because {z ≥ j − ½} is the longest best suffix for each threshold j. Power 1 keeps the least optimum of
-    a region while it finds the greatest: at most the list once again.
+    `_fit_ascending` halves the range of values repeatedly, which needs no heap and no pools and is as fast as pooling
+    on long lists. So power 2 needs no extra memory for any list: the greatest integer optimum is ⌊z + ½⌋, because {z ≥
+    j − ½} is the longest best suffix for each threshold j. Power 1 stores the least optimum of a region while it finds
+    the greatest: at most one more list.
 
     >>> sizes = np.array([1, 5, 2, 9, 4, 1, -2], dtype=np.int32)
     >>> non_decreasing_in_place(sizes, np.array([0, 5, 7]), lower=0, upper=7)
@@ -345,7 +347,7 @@ def non_decreasing_in_place(values: SizeList, starts: Integers, *, lower: int, u
 
 
 def counts_of(values: SizeList, starts: Integers, *, first_size: int, max_size: int) -> Integers:
-    """How many entries of each region's list have each size, as `[regions, sizes]` from first_size to max_size.
+    """Return how many entries of each region's list have each size, `[regions, sizes]` from first_size to max_size.
 
     >>> counts_of(np.array([1, 1, 3, 2]), np.array([0, 3, 4]), first_size=1, max_size=3)
     array([[2, 0, 1],
@@ -374,7 +376,7 @@ def _check_lists(values: Any, starts: Any, *, changed: bool) -> None:
 
 
 def _longest_first(starts: Integers) -> tuple[Integers, list[tuple[int, int]]]:
-    """The regions in order of falling length, and blocks of that order: long lists alone, short ones together."""
+    """Return the regions by falling length, and blocks of that order: long lists alone, short ones together."""
     lengths = np.diff(starts)
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]
@@ -385,7 +387,7 @@ def _longest_first(starts: Integers) -> tuple[Integers, list[tuple[int, int]]]:
 
 @kernel
 def _fit_lists(values: SizeList, starts: Integers, regions: Integers, lower: int, upper: int, power: int) -> None:
-    # The first of these regions is the longest, so all blocks together have no more scratch than the list is long.
+    # The first of these regions is the longest, so the scratch of all blocks together is at most as long as the list.
     longest = starts[regions[0] + 1] - starts[regions[0]] if power == 1 and len(regions) > 0 else 0
     scratch = np.empty(longest, dtype=values.dtype)
     for region in regions:
@@ -403,15 +405,15 @@ def _fit_lists(values: SizeList, starts: Integers, regions: Integers, lower: int
 
 @kernel
 def _fit_ascending(values: SizeList, nearest: SizeList, lower: int, upper: int, power: int, greatest: bool) -> None:
-    """The least or the greatest non-decreasing integers within lower … upper that are nearest to `values`.
+    """Write the least or the greatest non-decreasing integers within lower … upper that are nearest to `values`.
 
-    Divide and conquer over thresholds. For the threshold j the places with x ≥ j are a suffix, the one with the least
-    Σ (|j − y|^power − |j − 1 − y|^power): the shortest such suffix for the least optimum, the longest for the greatest.
+    Divide and conquer over thresholds. For the threshold j the places with x ≥ j are a suffix, the one with the least Σ
+    (|j − y|^power − |j − 1 − y|^power): the shortest such suffix for the least optimum, the longest for the greatest.
     The summands grow with j. So if the suffix B for j′ > j held more than the suffix A for j, B ∖ A would have a sum
     below zero (at most zero, when the longest are taken) for j′, hence for j, and A would not be best (not longest).
-    Thus suffixes are nested: thresholds above j concern only the places in A, and those below j only the others.
-    Each part has half the range of the one it was cut from, so n values take O(n log range) steps and the stack has at
-    most 64 parts. What is decided is written at once and not read again: `nearest` may be `values` itself.
+    Thus suffixes are nested: thresholds above j concern only the places in A, and those below j only the others. Each
+    part has half the range of the part it was cut from, so n values take O(n log range) steps, and the stack has at
+    most 64 parts. Decided values are written at once and not read again: `nearest` may be `values` itself.
 
     No sum overflows if n · max |y| < 2^61: within a part min y < j ≤ max y, so a summand is below 4 · max |y|.
     """
@@ -447,9 +449,10 @@ def _extremes(values: SizeList) -> Any:
 
 @kernel
 def _best_suffix(values: SizeList, threshold: int, power: int, longest: bool) -> int:
-    """Where the suffix begins that is best raised from threshold − 1 to threshold.
+    """Return where the suffix begins that is best raised from threshold − 1 to threshold.
 
-    Blocks that cannot hold a better beginning, even if all their falls came first, are passed by: their sums are quick.
+    Blocks that cannot contain a better start, even if all their falls came first, are skipped: their sums are quick to
+    compute.
     """
     tie = 1 if longest else 0
     total, enough, split, stop = 0, tie, len(values), len(values)
@@ -473,7 +476,7 @@ def _best_suffix(values: SizeList, threshold: int, power: int, longest: bool) ->
 
 @kernel
 def _steps(block: SizeList, threshold: int, power: int) -> tuple[int, int]:
-    """What raising the whole block from threshold − 1 to threshold changes, and the part of it that is a fall."""
+    """Return the change from raising the whole block from threshold − 1 to threshold, and the part that is a fall."""
     change, fall = 0, 0
     if power == 1:
         same_type = block.dtype.type(threshold)

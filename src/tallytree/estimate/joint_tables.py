@@ -1,40 +1,39 @@
-"""All levels at once: counts with public totals, and `at_least` counts, near the noisy ones and adding up.
+"""Estimate all levels at once: counts with public totals, and `at_least` counts, near the noisy ones and adding up.
 
-*Counts* (`joint_counts`), where every region's total is public: whole, non-negative, adding up both ways. M_H of the
-PGSR paper (Fioretto, Van Hentenryck, Zhu, Model 1) with the totals of all regions fixed, as a public list of groups has
-them, and not the root's alone. The regions of each size form one tree and the leaves' totals another family: a
-convex-cost flow, so the whole numbers' optimum is that of its piecewise linear relaxation and the bound of
-`alternating`, which is taken over whole numbers row by row, has no gap of its own. The rounding keeps every constraint
-but is not a flow algorithm; the gap that it leaves is part of the result.
+*Counts* (`joint_counts`), where every region's total is public: non-negative integers that add up both ways. This is
+M_H of the PGSR paper (Fioretto, Van Hentenryck, Zhu, Model 1) with the totals of all regions fixed, as a public list of
+groups has them, and not only the root's. The regions of each size form one tree and the leaves' totals another family
+of constraints, so this is a convex-cost flow. Its integer optimum is the optimum of its piecewise linear relaxation,
+and the bound of `alternating`, which is taken over integers row by row, has no gap of its own. The rounding keeps every
+constraint but is not a flow algorithm; the gap that it leaves is part of the result.
 
-A parent's row is shared out among its children, whose totals are fixed too. Each child takes the whole numbers nearest
-to its target that have its total. The columns then miss the parent's row by a few units; a unit that is too much in one
-size and wanted in another moves within the child where that costs least. Last, pairs of siblings exchange a unit of one
-size for a unit of another, which keeps rows and columns alike, as long as that pays. Where many units are to be moved,
-several go at once, so that the number of steps grows with the logarithm of the counts.
+A parent's row is allocated to its children, whose totals are fixed too. Each child takes the integers nearest to its
+target that have its total. The columns then miss the parent's row by a few units. A surplus unit of one size moves to a
+size that lacks one, within the child where that costs least. Last, pairs of siblings exchange a unit of one size for a
+unit of another as long as that pays, which keeps the sums of rows and columns. If many units have to move, several move
+at once, so the number of steps grows with the logarithm of the counts.
 
-*`at_least` counts* (`joint_cumulative`): whole, non-increasing, adding up, within totals. Model 2 of the PGSR paper
-(M_c; Fioretto, Van Hentenryck, Zhu, Section 9) for the whole tree at any depth. With two levels it is a flow problem;
-from three on its linear constraints are not integral, so instead of a solver that searches there is a relaxation with a
-proved lower bound (`alternating`) and a rounding that keeps every constraint: sums, order, and bounds. How far the
-result can be from the best possible is part of the result.
+*`at_least` counts* (`joint_cumulative`): non-increasing integers that add up, within totals. This is Model 2 of the
+PGSR paper (M_c; Fioretto, Van Hentenryck, Zhu, Section 9) for the whole tree at any depth. With two levels it is a flow
+problem. From three levels on, its linear constraints are not integral. So instead of a search, a relaxation gives a
+proved lower bound (`alternating`), and a rounding keeps every constraint: sums, order, and bounds. The result states
+how far it can be from the best possible.
 
-*Rounding.* The root is rounded by itself. Below, a parent's whole row is shared out among its children. Rounding each
-size by itself would be feasible for the sums only, and its errors would add up along the sizes. Instead the children's
-real rows are read as functions of their own sum V: both fall with the size, so each child is a non-decreasing,
-piecewise linear function of V, and together they grow as fast as V. Going through the sizes from the largest down, V
-takes the parent's whole values, and the units that it gains are handed out as jobs to machines: a child's next unit may
-be given once the child's function has passed the units it holds and must be given when the function reaches the next
-whole number; the earliest deadline is served first. The fractions themselves are a schedule, so one in whole units
-exists and earliest deadline finds it; every child stays within one unit of its function. Float errors can at most
-choose another child for a unit: that nothing is handed out twice, taken back, or given beyond a bound does not depend
-on them.
+*Rounding.* The root is rounded alone. Below, a parent's integer row is allocated to its children. Rounding each size
+separately would keep the sums only, and its errors would add up along the sizes. Instead the children's real rows are
+read as functions of their sum V. Both fall with the size, so each child is a non-decreasing, piecewise linear function
+of V, and together they grow as fast as V. From the largest size down, V takes the parent's integer values, and the
+units that it gains are scheduled as jobs on machines. A child's next unit may be given once the child's function has
+passed the units it holds, and must be given when the function reaches the next integer; the earliest deadline comes
+first. The fractions themselves are a schedule, so a schedule in integer units exists, and earliest deadline first finds
+it. Every child stays within one unit of its function. Float errors can at most choose another child for a unit: no unit
+is given twice, taken back, or given beyond a bound, because that does not depend on floats.
 
 *Exchanges* between siblings then bring the rows nearer to their targets. Read a row from the largest size down: a
-region's k-th unit arrives at the size from which on (downwards) the row is at least k. Where b has an arrival and,
-later, a has one, the two can be exchanged: between them a holds one unit more and b one less. Nothing else moves: the
-sum is the same, and neither row comes to fall where it may not. For every ordered pair of siblings one pass over the
-sizes finds the stretches where that pays.
+region's k-th unit arrives at the size from which on (downwards) the row is at least k. If b has an arrival and a has a
+later one, the two can be exchanged: between them, a holds one unit more and b one less. Nothing else moves: the sum is
+the same, and both rows stay monotone. For every ordered pair of siblings one pass over the sizes finds the stretches
+where that pays.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ from tallytree.estimate.alternating import (
 from tallytree.estimate.checks import Weights, row_totals
 from tallytree.estimate.simplex import integer_simplex, simplex_threshold
 
-STEPS_PER_CHILD = 8  # to move all units that may go the same way, at least
-UNITS_PER_STEP = 16  # an exchange of which so many units pay, one after another, is made in steps
+STEPS_PER_CHILD = 8  # the fewest steps to move all units that may go the same way
+UNITS_PER_STEP = 16  # if so many units of an exchange pay, they move in several steps
 EXCHANGES_PER_SIZE = 64  # between two siblings, at most
 
 
@@ -79,12 +78,13 @@ def joint_counts(
     weights: Weights = None,
     tolerance: float = 1e-3,
 ) -> Proved:
-    """Non-negative whole numbers `[regions, sizes]` near `noisy`: children add up to their parent, rows to their total.
+    """Return non-negative integers `[regions, sizes]` near `noisy`: children add up to their parent, rows to their
+    total.
 
     Near means a small Σ weight · (value − noisy)², and the result says how much smaller it could be at most. `totals`
     is the public number of groups of every region; all groups are in a column, so size 0 is one of them. `weights` has
     one positive number per level, the inverse of its noise variance say. `tolerance` is the relative gap at which the
-    relaxation stops; rounding to whole numbers adds its own.
+    relaxation stops; rounding to integers adds its own.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> result = joint_counts(np.array([[7, 1], [4, -2], [4, 2]]), tree, totals=np.array([9, 4, 5]))
@@ -102,7 +102,7 @@ def joint_counts(
             "pgsr-hierarchical-dp, or joint-cumulative"
         )
     fixed = region_totals(totals, hierarchy)
-    thresholds = np.full(len(noisy), np.nan)  # those of the last projection, from which the next one starts
+    thresholds = np.full(len(noisy), np.nan)  # from the last projection; the next one starts there
 
     def rounded(relaxed: Relaxed) -> Integers:
         root: Integers = integer_simplex(noisy[0] + relaxed.duals[0], fixed[0])
@@ -115,7 +115,7 @@ def joint_counts(
 def _project_counts(
     totals: Integers, thresholds: Floats, target: Target, integer: bool, nearest: Floats, start: int, stop: int
 ) -> None:
-    """Non-negative numbers with each row's total; `thresholds` are those of the last time."""
+    """Write non-negative numbers with each row's total; `thresholds` holds those of the last projection."""
     sizes = nearest.shape[1]
     row = np.empty(sizes)
     for region in range(start, stop):
@@ -133,7 +133,7 @@ def _project_counts(
 def _share_counts(
     noisy: Integers, duals: Floats, totals: Integers, values: Integers, parent: int, first: int, last: int
 ) -> None:
-    """Share a parent's row out among the children `first … last - 1`."""
+    """Allocate a parent's row to the children `first … last - 1`."""
     surplus = -values[parent]
     for region in range(first, last):
         values[region] = integer_simplex(noisy[region] + duals[region], totals[region])
@@ -146,7 +146,7 @@ def _share_counts(
 
 @kernel
 def _pulls(noisy: Integers, duals: Floats, values: Integers) -> Floats:
-    """Twice the distance to the target, noisy + duals, which the relaxation would have a region hold by itself.
+    """Return twice the distance to the target, noisy + duals, which the relaxation prefers for the region alone.
 
     A unit more gains pull − 1, a unit less −pull − 1.
     """
@@ -159,7 +159,7 @@ def _pulls(noisy: Integers, duals: Floats, values: Integers) -> Floats:
 
 @kernel
 def _fix_columns(rows: Integers, pull: Floats, surplus: Integers) -> None:
-    """Move units within rows from sizes that have too many to sizes that have too few, each by its cheapest move."""
+    """Move units within rows from sizes with a surplus to sizes with a deficit, each by its cheapest move."""
     children, sizes = rows.shape
     wanted = np.full(children, -1, dtype=np.int64)  # where a row's next unit would go
     for size in range(sizes):
@@ -196,7 +196,7 @@ def _most_wanted(pull: Floats, surplus: Integers) -> int:
 
 @kernel
 def _exchange_units(rows: Integers, pull: Floats) -> None:
-    """While it pays, for a bounded number of passes: one row gives a unit of one size for a unit of another size."""
+    """Exchange units of two sizes between two rows while it pays, for a bounded number of passes."""
     children, sizes = rows.shape
     partners = min(children // 2, MOST_PARTNERS)
     for _ in range(exchange_rounds(partners)):
@@ -214,7 +214,7 @@ def _exchange_units(rows: Integers, pull: Floats) -> None:
 
 @kernel
 def _exchange_pair(one: Integers, other: Integers, pull_one: Floats, pull_other: Floats) -> bool:
-    """`one` takes units of size `taken` from `other` and gives as many of size `given`, if the best choice pays.
+    """Move units of size `taken` from `other` to `one` and as many of size `given` back, if the best choice pays.
 
     Each unit gains 8 less than the one before it: one unit is exchanged, or half of those that gain if they are many.
     """
@@ -245,7 +245,7 @@ def _exchange_pair(one: Integers, other: Integers, pull_one: Floats, pull_other:
 
 
 UNBOUNDED = (1 << 63) - 1
-WHOLE_TOLERANCE = 1e-9  # a function this close below a whole number has reached it
+WHOLE_TOLERANCE = 1e-9  # a function this close below an integer counts as having reached it
 
 
 def joint_cumulative(
@@ -256,13 +256,13 @@ def joint_cumulative(
     weights: Weights = None,
     tolerance: float = 1e-3,
 ) -> Proved:
-    """Non-increasing whole numbers `[regions, sizes]` near `noisy` for which children add up to their parent.
+    """Return non-increasing integers `[regions, sizes]` near `noisy` for which children add up to their parent.
 
     Near means a small Σ weight · (value − noisy)², and the result says how much smaller it could be at most. `totals`:
     the public number of groups of every region, which no value of the region exceeds (the rest have size 0); or one
     number for the root alone, which its first value then equals, as in the paper, where no group is empty; or None.
     `weights` has one positive number per level, the inverse of its noise variance say. `tolerance` is the relative gap
-    at which the relaxation stops; rounding to whole numbers adds its own.
+    at which the relaxation stops; rounding to integers adds its own.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> result = joint_cumulative(np.array([[9, 5], [5, 6], [3, -2]]), tree, totals=np.array([10, 6, 4]))
@@ -292,14 +292,14 @@ def joint_cumulative(
 
 
 def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool]:
-    """Every region's upper bound, UNBOUNDED where there is none, and whether the root's first value is fixed to it."""
+    """Return every region's upper bound (UNBOUNDED without one), and whether the root's first value is fixed to it."""
     of_root = isinstance(totals, int | np.integer) and not isinstance(totals, bool)
     if totals is not None and not of_root:
         return region_totals(totals, hierarchy), False
     upper = np.full(len(hierarchy), UNBOUNDED, dtype=np.int64)
     if of_root:
         if not 0 <= totals < VALUE_LIMIT:
-            raise SpecError(f"the root's total is {totals}; expected a whole number below 2⁵²")
+            raise SpecError(f"the root's total is {totals}; expected an integer below 2⁵²")
         upper[0] = totals
     return row_totals(upper, len(hierarchy)), of_root
 
@@ -308,7 +308,7 @@ def _bounds(totals: Any, hierarchy: Hierarchy) -> tuple[Integers, bool]:
 def _project_at_least(
     upper: Integers, fixed: bool, target: Target, integer: bool, nearest: Floats, start: int, stop: int
 ) -> None:
-    """Pool adjacent violators, clip to 0 … upper; whole numbers by ⌊z + ½⌋ (the proof is in `isotonic`)."""
+    """Pool adjacent violators, clip to 0 … upper; integers by ⌊z + ½⌋ (`isotonic` has the proof)."""
     sizes = nearest.shape[1]
     row, means, counts = np.empty(sizes), np.empty(sizes), np.empty(sizes, dtype=np.int64)
     for region in range(start, stop):
@@ -348,13 +348,13 @@ class _Functions(NamedTuple):
     knots: Floats  # V at knot 0 (nothing), at knot k (the k-th size from the end), and at the top
     upper: Integers
     held: Integers
-    ahead: Integers  # the knot at which a child's next unit is due at the latest
-    due: Floats  # V then
+    ahead: Integers  # the knot at which a child's next unit falls due
+    due: Floats  # V at that knot
 
 
 @kernel
 def _share_at_least(relaxed: Floats, upper: Integers, parent: Integers, shared: Integers) -> None:
-    """Share a parent's row out among its children, whose rows of the real solution are `relaxed`."""
+    """Allocate a parent's row to its children, whose rows of the real solution are `relaxed`."""
     children, sizes = relaxed.shape
     knots = np.zeros(sizes + 2)
     for child in range(children):
@@ -393,9 +393,9 @@ def _share_at_least(relaxed: Floats, upper: Integers, parent: Integers, shared: 
 
 @kernel
 def _hand_out(functions: _Functions, level: Floats, handed: int, target: int) -> int:
-    """Give one unit each to the children whose next is due first: those above what they hold, then, if need be, any.
+    """Give one unit each to the children whose next unit falls due first, then, if units remain, to any child.
 
-    If much is left for any of them, each takes an equal part of it, as far as its bound allows.
+    If many units remain, each child takes an equal part of them, up to its bound.
     """
     held = functions.held
     order = np.argsort(functions.due, kind="mergesort")
@@ -421,7 +421,7 @@ def _at(functions: _Functions, child: int, knot: int) -> float:
 
 @kernel
 def _give(functions: _Functions, child: int, units: int) -> int:
-    """Give units to a child, and find the V at which its function reaches the next: the search goes on from there."""
+    """Give units to a child, and find the V at which its function reaches the next, searching on from there."""
     functions.held[child] += units
     sizes, unit, knot = functions.rows.shape[1], functions.held[child] + 1, functions.ahead[child]
     while knot <= sizes and _at(functions, child, knot + 1) < unit:
@@ -447,7 +447,7 @@ def _exchange_arrivals(rows: Integers, pull: Floats, upper: Integers) -> None:
             for one in range(children):
                 other = (one + offset) % children
                 gained += _exchange_arrival(rows[one], rows[other], pull[one], pull[other], upper[one])
-                if partners < children - 1:  # otherwise the pair comes the other way round by itself
+                if partners < children - 1:  # otherwise the loop visits the pair in the other order too
                     gained += _exchange_arrival(rows[other], rows[one], pull[other], pull[one], upper[other])
         if gained == 0.0:
             break
@@ -455,7 +455,7 @@ def _exchange_arrivals(rows: Integers, pull: Floats, upper: Integers) -> None:
 
 @kernel
 def _exchange_arrival(more: Integers, less: Integers, pull_more: Floats, pull_less: Floats, most: int) -> float:
-    """Exchange arrivals of two siblings wherever that pays; returns what it gained. `more` may hold `most`."""
+    """Exchange arrivals of two siblings wherever that pays, and return the gain. `more` may hold at most `most`."""
     gained, run, begin = 0.0, 0.0, -1
     less_before = 0
     for size in range(len(more) - 1, -1, -1):

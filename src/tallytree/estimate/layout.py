@@ -1,4 +1,4 @@
-"""How estimators lay out their work: blocks of sizes or regions for threads, the tree as plain arrays for kernels."""
+"""Lay out the work of estimators: blocks of sizes or regions for threads, the tree as plain arrays for kernels."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tallytree.domain.hierarchy import Hierarchy
 
 
 def tiles(sizes: int) -> list[tuple[int, int]]:
-    """Blocks of sizes to work on together: some cache lines of a row at a time, and several blocks per core."""
+    """Return blocks of sizes to work on together: some cache lines of a row at a time, and several blocks per core."""
     return blocks(sizes, max(1, min(32, sizes // (4 * (cpu_count() or 1)))))
 
 
 def wide_tiles(sizes: int) -> list[tuple[int, int]]:
-    """Blocks of sizes for work that goes over whole rows: as wide as can be while every core has one."""
+    """Return blocks of sizes for work on whole rows: as wide as possible while every core has one."""
     return blocks(sizes, max(1, min(64, -(-sizes // (cpu_count() or 1)))))
 
 
 def row_blocks(table: NDArray[Any], cells: int = 1 << 18) -> list[tuple[int, int]]:
-    """Blocks of regions to work on together: about this many cells each."""
+    """Return blocks of regions to work on together: about this many cells each."""
     return blocks(len(table), max(1, cells // max(1, table.shape[1])))
 
 
@@ -35,7 +35,7 @@ class Tree(NamedTuple):
     child_starts: Integers
     level_starts: Integers
     leaf_counts: Integers  # how many leaves lie below a region; 1 for a leaf
-    weights: Integers  # each region's, which is its level's
+    weights: Integers  # of each region: its level's weight
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, level_weights: list[int]) -> Tree:
@@ -45,7 +45,7 @@ class Tree(NamedTuple):
 
 
 def with_parents(noisy: Integers, tree: Tree) -> tuple[Integers, Tree]:
-    """Noisy counts and their tree, where leaves have parents: that of a region by itself weighs nothing."""
+    """Return noisy counts and a tree in which leaves have parents; a lone region gets a parent of weight zero."""
     if len(noisy) > 1:
         return noisy, tree
     parents, child_starts, level_starts = (np.array(each, np.int64) for each in ([-1, 0], [1, 2, 2], [0, 1, 2]))

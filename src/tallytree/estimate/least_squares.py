@@ -1,29 +1,30 @@
-"""Least squares on the tree: the consistent real numbers nearest to given ones, with exact variances.
+"""Solve least squares on the tree: the consistent real numbers nearest to given ones, with exact variances.
 
-*Estimates.* Each size is a problem of its own: minimise Σ_r w_r (x_r − q_r)² over all x whose children add up. From the
-leaves up, a region's subtree says what the region should hold (`a`) and how sure it is (the precision W); a leaf says
-(q, w) and a parent combines its own value with its children's sum,
+*Estimates.* Each size is a separate problem: minimise Σ_r w_r (x_r − q_r)² over all x whose children add up. From the
+leaves up, a region's subtree has an estimate of the region's value (`a`) and its precision (W). A leaf has (q, w), and
+a parent combines its own value with its children's sum,
 
     1 / S = Σ_c 1 / W_c,   W = w + S,   a = (w q + S Σ_c a_c) / W.
 
-From the root down, what a parent holds beyond its children's sum is shared among them in proportion to 1 / W_c. This is
-the generalised least squares estimate of Hay et al. (2010) for any tree and any weights. The coefficients depend on the
-tree alone and are shared by all sizes.
+From the root down, the difference between a parent's value and its children's sum is divided among the children in
+proportion to 1 / W_c. This is the generalised least squares estimate of Hay et al. (2010) for any tree and any weights.
+The coefficients depend on the tree alone and are shared by all sizes.
 
 *Variances* of estimates, and of any sum of them (`TreeVariances`). Sizes have independent noise, so one size at a time.
 With a_r the estimate from the subtree of r alone and U_r its variance, the estimate of a child c of p is
 
     x_c = share_c · x_p + e_c,   e_c = a_c − share_c Σ a_c',   share_c = U_c / Σ U_c'   (sums over the children of p).
 
-Every e_c is uncorrelated with Σ a_c', hence with x_p, which knows the children only through that sum; and for the same
-reason with all that lies outside its family. So the estimates are a random walk down the tree: the root has variance
-U_root, and the steps of one family have the covariances U_c [c = c'] − U_c U_c' / Σ U. Everything here follows from
-that in one pass over the regions (for the variances: Cumings-Menon, Least squares estimation for hierarchical data).
+Every e_c is uncorrelated with Σ a_c', hence with x_p, which depends on the children only through that sum. For the same
+reason it is uncorrelated with everything outside its family. So the estimates are a random walk down the tree: the root
+has variance U_root, and the steps of one family have the covariances U_c [c = c'] − U_c U_c' / Σ U. Everything here
+follows from that in one pass over the regions (for the variances: Cumings-Menon, Least squares estimation for
+hierarchical data).
 
 A level that was not measured has infinite variance; the last level must have been measured.
 
-*Subtrees* (`subtree_estimates`): what the measurements of a region and of all below it say together. This is the upward
-pass alone, with noise that may differ from size to size and levels that were not measured.
+*Subtrees* (`subtree_estimates`): estimates from the measurements of a region and of all regions below it. This is the
+upward pass alone, with noise that may differ from size to size and levels that were not measured.
 
 *Chains* (`tridiagonal_least_squares`): noisy numbers and noisy differences of neighbours, two passes over each row.
 """
@@ -48,7 +49,7 @@ from tallytree.estimate.layout import tiles
 
 
 class Pulls(NamedTuple):
-    """What the two passes need to know of a tree and its weights."""
+    """The coefficients of a tree and its weights that the two passes need."""
 
     child_starts: Integers
     own: Floats  # the part of a region's estimate that is its own value, the rest being its children's sum
@@ -71,7 +72,7 @@ class Pulls(NamedTuple):
 def tree_least_squares(
     values: NDArray[Any], hierarchy: Hierarchy, region_weights: NDArray[Any] | None = None, *, tell: Tell = nobody
 ) -> Floats:
-    """The real numbers `[regions, sizes]` nearest to `values` for which children add up to their parent.
+    """Return the real numbers `[regions, sizes]` nearest to `values` for which children add up to their parent.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> tree_least_squares(np.array([[9.0], [2.0], [4.0]]), tree)
@@ -95,7 +96,7 @@ def tree_least_squares(
 
 @kernel
 def fit_tile(values: Floats, pulls: Pulls, start: int, stop: int) -> Floats:
-    """The least squares estimate of the sizes `start … stop - 1`."""
+    """Return the least squares estimate of the sizes `start … stop - 1`."""
     regions, width = values.shape[0], stop - start
     fitted = np.empty((regions, width))
     sums = np.empty(width)
@@ -132,7 +133,7 @@ def _add_rows(table: Floats, first: int, last: int, sums: Floats) -> None:
 # -------------------------------------------------------------------- variances
 
 
-LEAST_VARIANCE = 1e-300  # next to no noise has a variance that no float can distinguish from zero
+LEAST_VARIANCE = 1e-300  # floats cannot distinguish smaller variances from zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +151,7 @@ class TreeVariances:
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, level_variances: Sequence[float]) -> TreeVariances:
-        """From the noise variance of every level, top down; `math.inf` for a level that was not measured.
+        """Build the law from the noise variance of every level, top down; `math.inf` for a level that was not measured.
 
         >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
         >>> TreeVariances.of(tree, [3.0, 3.0]).variance
@@ -160,7 +161,7 @@ class TreeVariances:
         if given.shape != (hierarchy.depth,) or not np.all(given >= 0):
             raise SpecError(f"expected {hierarchy.depth} variances, one per level and none negative, not {given}")
         if not np.isfinite(given[-1]):
-            raise SpecError("the last level was not measured, so nothing is known of how its regions share their sum")
+            raise SpecError("the last level was not measured, so its regions are unknown; give its variance")
         noise = np.maximum(given, LEAST_VARIANCE)[hierarchy.level_of]
         own, share = np.ones(len(hierarchy)), np.ones(len(hierarchy))
         spread, variance = noise.copy(), np.empty(len(hierarchy))
@@ -180,18 +181,18 @@ class TreeVariances:
 
     @property
     def region_weights(self) -> Floats:
-        """What `tree_least_squares` calls weights: the precision of every region's measurement."""
+        """Return the precision of every region's measurement: the weights of `tree_least_squares`."""
         precision: Floats = 1 / self.noise
         weights: Floats = precision / precision.max()
         return weights
 
     def region_sum(self, regions: Iterable[int]) -> Floats:
-        """The sum over regions as weights: one entry per region of the tree, how often it is named."""
+        """Return the sum over regions as weights: one entry per region of the tree, how often it is named."""
         named = np.fromiter(regions, dtype=np.int64)
         return np.bincount(named, minlength=len(self.hierarchy)).astype(np.float64)
 
     def variance_of(self, weights: NDArray[Any]) -> float:
-        """The exact variance of Σ weight_r x_r. Regions may lie on any levels and within one another.
+        """Return the exact variance of Σ weight_r x_r. Regions may lie on any levels and within one another.
 
         >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
         >>> law = TreeVariances.of(tree, [3.0, 3.0])
@@ -201,7 +202,7 @@ class TreeVariances:
         return self.covariance_of(weights, weights)
 
     def covariance_of(self, one: NDArray[Any], other: NDArray[Any]) -> float:
-        """The exact covariance of two weighted sums of estimates."""
+        """Return the exact covariance of two weighted sums of estimates."""
         first, second = self._carried_up(one), self._carried_up(other)
         total = float(first[0] * second[0] * self.spread[0])
         for level in range(self.hierarchy.depth - 1):
@@ -212,7 +213,8 @@ class TreeVariances:
         return total
 
     def measurement_weights(self, weights: NDArray[Any]) -> Floats:
-        """k with Σ weight_r x_r = Σ k_r y_r, y the measurements: what each one's noise counts for in a sum.
+        """Return k with Σ weight_r x_r = Σ k_r y_r, y the measurements: the weight of each measurement's noise in a
+        sum.
 
         A sum is L_root x_root + Σ L_c e_c with L carried up from the leaves, x_root = a_root, and a_p is own_p y_p
         plus (1 − own_p) times its children's sum; so the weight on a_c is (1 − own_p) times that on a_p plus
@@ -230,11 +232,12 @@ class TreeVariances:
 
     @cached_property
     def leading(self) -> tuple[Integers, Floats]:
-        """For every region the level of the measurement that counts most in its estimate, and its part of the variance.
+        """Return for every region the level of the measurement that counts most in its estimate, and its part of the
+        variance.
 
-        The weight of y_d in x_r is cov(x_r, x_d) / noise_d (least squares), so its part of the variance of x_r is
-        cov² / (noise_d · variance_r); and the covariance of a region with a descendant is its variance times the shares
-        on the way down. Looked through are the region itself, all above it and all below it.
+        The weight of y_d in x_r is cov(x_r, x_d) / noise_d (least squares), so its part of the variance of x_r is cov²
+        / (noise_d · variance_r); and the covariance of a region with a descendant is its variance times the shares on
+        the way down. The candidates are the region itself, all regions above it and all below it.
         """
         tree, levels = self.hierarchy, self.hierarchy.level_of.copy()
         below = 1 / self.noise  # (product of shares)² / noise of the best measurement at or below a region
@@ -253,7 +256,7 @@ class TreeVariances:
         return levels, np.clip(np.maximum(part, above) / self.variance, 0.0, 1.0)
 
     def _carried_up(self, weights: NDArray[Any]) -> Floats:
-        """L_r = weight_r + Σ share_c L_c: the weight on x_r once all below is written as shares of it and steps."""
+        """Return L_r = weight_r + Σ share_c L_c: the weight on x_r once all below is written as shares and steps."""
         carried = np.array(weights, dtype=np.float64)
         if carried.shape != (len(self.hierarchy),):
             raise SpecError(f"weights have shape {carried.shape}; expected one per region, {len(self.hierarchy)}")
@@ -262,7 +265,7 @@ class TreeVariances:
         return carried
 
     def _means(self, carried: Floats, level: int) -> Floats:
-        """Σ share_c L_c over the children of every region of a level."""
+        """Return Σ share_c L_c over the children of every region of a level."""
         below = self.hierarchy.level_slice(level + 1)
         return _family_sums(self.share[below] * carried[below], self.hierarchy, level)
 
@@ -273,7 +276,7 @@ class TreeVariances:
 
 
 def _family_sums(values: Floats, hierarchy: Hierarchy, level: int) -> Floats:
-    """Sums of the children of every region of a level, from the values of the level below."""
+    """Return sums of the children of every region of a level, from the values of the level below."""
     starts = hierarchy.child_starts[hierarchy.level_slice(level)]
     sums: Floats = np.add.reduceat(values, starts - starts[0])
     return sums
@@ -292,9 +295,10 @@ def _best_below(child_starts: Integers, share: Floats, best: Floats, levels: Int
 
 
 def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tuple[Floats, Floats]:
-    """Estimates `[regions, sizes]` and their variances, from `values` with noise of variance `noise` `[levels, sizes]`.
+    """Return estimates `[regions, sizes]` and their variances, given the noise variance `noise` `[levels, sizes]`.
 
-    The variance of what was not measured is infinite; on the last level none may be.
+    The noise variance is infinite for levels and sizes that were not measured. On the last level every size must have
+    been measured.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> mean, variance = subtree_estimates(np.array([[9.0], [2.0], [4.0]]), np.array([[2.0], [1.0]]), tree)
@@ -317,7 +321,7 @@ def subtree_estimates(values: Floats, noise: Floats, hierarchy: Hierarchy) -> tu
 
 
 def add_up_leaves(leaves: Floats, hierarchy: Hierarchy) -> Floats:
-    """Rows of all regions, `[regions, sizes]`, from those of the leaves."""
+    """Return rows of all regions, `[regions, sizes]`, from those of the leaves."""
     rows = np.empty((len(hierarchy), leaves.shape[1]))
     rows[hierarchy.level_slice(hierarchy.depth - 1)] = leaves
     add_up(rows, hierarchy)
@@ -336,13 +340,13 @@ def add_up(rows: Floats, hierarchy: Hierarchy) -> None:
 def tridiagonal_least_squares(
     values: Floats, variance: Floats, differences: Floats, spread: Floats
 ) -> tuple[Floats, Floats]:
-    """The T with the least Σ (T[s] − values)² / variance + Σ (T[s] − T[s + 1] − differences)² / spread; and variances.
+    """Return the T with the least Σ (T[s] − values)² / variance + Σ (T[s] − T[s + 1] − differences)² / spread.
 
-    All arrays are `[rows, sizes]`; T beyond the last size is 0. The system is a chain, so it is solved by two passes.
-    What the sizes before s and the differences up to s say of T[s] is the estimate of T[s − 1] less a difference, and
-    has the sum of both variances. From the other end it is the same, and there T beyond the last size is certain. An
-    estimate is the mean of independent ones, weighed by their variances. So no step subtracts variances: they stay
-    positive whatever their ratios are.
+    Return its variances too. All arrays are `[rows, sizes]`; T beyond the last size is 0. The system is a chain, so two
+    passes solve it. The sizes before s and the differences up to s give an estimate of T[s]: the estimate of T[s − 1]
+    minus a difference, with the sum of both variances. The other end gives an estimate in the same way, and there T
+    beyond the last size is known. The result is the mean of independent estimates, weighted by their variances. So no
+    step subtracts variances: they stay positive for any ratios.
 
     >>> import numpy as np
     >>> one = np.ones((1, 1))
@@ -363,6 +367,6 @@ def tridiagonal_least_squares(
 
 
 def _weighed(one: Floats, variance: Floats, other: Floats, other_variance: Floats) -> tuple[Floats, Floats]:
-    """The best mean of two independent estimates, and its variance."""
+    """Return the best mean of two independent estimates, and its variance."""
     part = other_variance / (variance + other_variance)
     return part * one + variance / (variance + other_variance) * other, part * variance

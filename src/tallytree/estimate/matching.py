@@ -1,20 +1,20 @@
-"""Consistency by matching groups across levels: Algorithm 1 of Kuo, Chiu, Kifer, Hay and Machanavajjhala (Section 5).
+"""Make levels consistent by matching groups: Algorithm 1 of Kuo, Chiu, Kifer, Hay and Machanavajjhala (Section 5).
 
-Every region's histogram has been estimated by itself, so a group has one estimated size per level, and they disagree.
-From the top down, the parent's groups are matched with its children's at the least total difference in size
-(`pairs`), the two estimates of a group's size are merged into one, and the child goes on with that.
-The leaves' merged histograms are the result; those above are their sums.
+Every region's histogram is estimated separately, so a group has one estimated size per level, and these disagree. From
+the top down, the parent's groups are matched with its children's at the least total difference in size (`pairs`), the
+two estimates of a group's size are merged into one, and the child continues with the merged size. The leaves' merged
+histograms are the result; the histograms above are their sums.
 
-Different from the paper: groups are never listed. Runs of equal sizes are matched, so the time depends on the number of
-regions and sizes and not on the number of groups; and the variances are given, not approximated.
+Two things differ from the paper. Groups are never listed: runs of equal sizes are matched, so the time depends on the
+number of regions and sizes and not on the number of groups. And the variances are given, not approximated.
 
-A run's groups are equally precise in the independent estimates. After merging they need not be: groups that end up with
-one size may have come from runs of different precision. They are pooled into one run with their mean precision
-(1 / variance). The paper's Section 5.1 does the same at the start, where all groups of one size get one variance. It is
-the mean of precisions, not of variances, because precisions are what merging adds and weighs with: a pooled run brings
-exactly as much weight to the next level as its parts would. So a region has at most as many runs as sizes, nothing is
-sorted, and the result does not depend on an order among equal sizes. On the paper's taxi data (three levels, 360,872
-groups) letting every group keep its own precision changed the earth mover's distance by 0.2 % or less on each level.
+A run's groups are equally precise in the independent estimates. After merging they may differ: groups with the same
+merged size may come from runs of different precision. They are pooled into one run with their mean precision (1 /
+variance). The paper's Section 5.1 does the same at the start, where all groups of one size get one variance. It is the
+mean of precisions, not of variances, because merging adds precisions and weights by them: a pooled run has exactly as
+much weight on the next level as its parts together. So a region has at most as many runs as sizes, nothing is sorted,
+and the order among equal sizes does not matter. On the paper's taxi data (three levels, 360,872 groups) letting every
+group keep its own precision changed the earth mover's distance by 0.2 % or less on each level.
 
 *Which of a parent's groups is which of its children's.* Algorithm 2 of the paper (Section 5.2): the parent's smallest
 group is matched with the smallest of all children's groups, the next with the next, and so on. Groups of one size in
@@ -22,9 +22,9 @@ one region cannot be distinguished, so a run (a size, and how many groups have i
 everything here is counted in runs: `pairs` matches the parent's runs with those of all children together, `share`
 divides a pair among the children. The kernels number sizes from zero, as columns.
 
-Σ |parent's size − child's size| over all groups is the least there is: matching in order of size crosses no two pairs,
-and uncrossing s ≤ s', t ≤ t' never costs, |s − t| + |s' − t'| ≤ |s − t'| + |s' − t|. Which of the equal groups are
-meant, and in which child, costs nothing.
+This minimises Σ |parent's size − child's size| over all groups: matching in order of size crosses no two pairs, and
+uncrossing s ≤ s', t ≤ t' never costs anything, |s − t| + |s' − t'| ≤ |s − t'| + |s' − t|. The choice among equal
+groups, and among children that have them, does not change the cost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import check_adding_up, check_sums, integer_table
 
 CELLS_PER_BLOCK = 1 << 18
-# Added before rounding down: halves go up, also those that floats miss, whose noise must not decide.
+# Added before rounding down, so that halves go up even if rounding errors put them slightly below.
 HALF_UP = 0.5 + 1e-9
 # Beyond this, sums and quotients of precisions could leave the range of floats.
 SPREAD_RANGE = (1e-100, 1e100)
@@ -52,7 +52,7 @@ SPREAD_RANGE = (1e-100, 1e100)
 def match_groups(
     counts: NDArray[Any], hierarchy: Hierarchy, *, spreads: Sequence[float], weighted: bool = True
 ) -> Integers:
-    """Consistent counts (regions, sizes) from independent estimates of every region's histogram.
+    """Return consistent counts (regions, sizes) from independent estimates of every region's histogram.
 
     `counts` are non-negative integers in hierarchy order whose row totals add up. Whether their first column is size 0
     or 1 makes no difference: the average of shifted sizes is shifted as much. `spreads` has one positive number per
@@ -62,8 +62,9 @@ def match_groups(
     A group matched at size s above (precision p) and t below (precision q) gets the size (p·s + q·t) / (p + q) and the
     precision p + q (Equations 5 and 6), or (s + t) / 2 if not `weighted`; rounded to an integer, halves up.
 
-    Promises: counts are non-negative integers; children add up to their parent for every size; every region keeps its
-    total; estimates that are consistent already are returned unchanged; the same input gives the same result.
+    The result has these properties: counts are non-negative integers; children add up to their parent for every size;
+    every region keeps its total; estimates that are consistent already are returned unchanged; the same input gives the
+    same result.
 
     >>> tree = Hierarchy.from_levels({"county": ["a", "b"]}, ["county"])
     >>> match_groups(np.array([[0, 2, 0, 2], [1, 0, 0, 1], [0, 1, 0, 1]]), tree, spreads=[1, 1])
@@ -91,7 +92,7 @@ def match_groups(
 
 
 def _check(counts: Integers, hierarchy: Hierarchy) -> None:
-    """Refuse what cannot be matched, and say why."""
+    """Refuse counts that cannot be matched, and say why."""
     if counts.min(initial=0) < 0:
         raise SpecError("counts holds negative values; expected how many groups have each size")
     check_sums(counts.max(initial=0, keepdims=True), counts.size)
@@ -124,7 +125,7 @@ class _Families(NamedTuple):
 def _merge(
     families: _Families, spread: float, weighted: bool, merged: Integers, weights: Floats, start: int, stop: int
 ) -> None:
-    """Fill the rows of the children in `merged`, zeros so far, and their weights, if they are to be kept."""
+    """Fill the rows of the children in `merged`, zeros so far, and their weights, if the next level needs them."""
     upper, upper_weights, children, child_starts = families
     keep = weights.size > 0
     for parent in range(start, stop):
@@ -160,7 +161,7 @@ GROUP_LIMIT = 1 << 50  # `share` is exact up to here
 
 @kernel
 def pairs(parent: Integers, together: Integers) -> Integers:
-    """Rows (parent's size, children's size, groups): the smallest with the smallest, until no group is left.
+    """Return rows (parent's size, children's size, groups): the smallest with the smallest, until no group remains.
 
     `parent` and `together` are counts by size with equal sums. Each row uses up a run of one side or of both, so there
     are fewer rows than runs.
@@ -186,10 +187,10 @@ def pairs(parent: Integers, together: Integers) -> Integers:
 
 @kernel
 def runs_by_size(children: Integers) -> tuple[Integers, Integers, Integers, Integers]:
-    """The runs of `children` (children, sizes), all of the smallest size first, in the children's order within a size.
+    """Return the runs of `children` (children, sizes), ordered by size and, within a size, by child.
 
-    Gives where each size's runs start (and the last one's end), each run's child, each run's groups, and the groups of
-    all children together by size.
+    The result is where each size's runs start (and the last one's end), each run's child, each run's groups, and the
+    groups of all children together by size.
     """
     count, sizes = children.shape
     starts, together = np.zeros(sizes + 1, dtype=np.int64), np.zeros(sizes, dtype=np.int64)
@@ -222,14 +223,15 @@ def share(
 ) -> int:
     """Divide `groups` of the `together` groups of one size among runs that still hold `left`, in proportion to it.
 
-    Writes `parts`, takes them off `left` and returns whose turn is next. Parts are the proportions rounded down, and
+    Write `parts`, subtract them from `left`, and return whose turn is next. Parts are the proportions rounded down, and
     one more for the largest remainders until they add up to `groups` (the paper's footnote 10). Among equal remainders
-    the child whose turn it is comes first, then those after it, round and round; the turn passes to the child after
-    the one served last. So where the same children are level every time, none is ever more than one group ahead.
+    the child whose turn it is comes first, then the children after it, cyclically. The next turn belongs to the child
+    after the last one that got a group. So if the same children tie every time, no child is ever more than one group
+    ahead.
 
-    No part exceeds what is left: if groups < together, the proportion of a run lies below its `left`, also rounded up,
-    and only a remainder above zero is rounded up (remainders are below one, so more of them are positive than there
-    are groups to hand out).
+    No part exceeds its run: if groups < together, the proportion of a run lies below its `left`, also rounded up, and
+    only a remainder above zero is rounded up (remainders are below one, so more of them are positive than groups
+    remain).
 
     Exact: up to GROUP_LIMIT the float proportion, rounded twice, is off by a relative 2⁻⁵² or hardly more, so by less
     than one in all, and `whole` is at most one off. The true remainder for it then lies within −together … 2·together,
@@ -276,7 +278,9 @@ def share(
 
 @kernel
 def _largest(values: Integers, count: int, rank: int) -> int:
-    """The `rank`-th largest (1 is the largest) of the first `count` values, which it reorders: Hoare's selection."""
+    """Return the `rank`-th largest (1 is the largest) of the first `count` values; this reorders them (Hoare's
+    selection).
+    """
     place, low, high = rank - 1, 0, count - 1
     while low < high:
         pivot = values[(low + high) // 2]

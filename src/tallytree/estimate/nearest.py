@@ -1,8 +1,8 @@
-"""The whole numbers nearest to noisy counts that are non-negative and add up over the tree, and a proof that they are.
+"""Find the non-negative integers nearest to noisy counts that add up over the tree, and prove that they are nearest.
 
 `nearest_consistent` solves Model 1 of the PGSR paper (Fioretto, Van Hentenryck, Zhu; the post-processing of M_H^dp)
-exactly, as its Algorithm 1 does, but without cost tables: those hold as many entries per region as the noise is wide.
-Here the real relaxation is rounded (`relaxation`) and improved by exchanges of one unit.
+exactly, as its Algorithm 1 does, but without cost tables, whose number of entries per region grows with the width of
+the noise. Here the real relaxation is rounded (`relaxation`) and improved by exchanges of one unit.
 
 For every region, `add` is the least cost of one more unit in its subtree and `remove` that of one less (`NEVER` where
 it is empty): a unit takes one path down to a leaf, so
@@ -10,23 +10,23 @@ it is empty): a unit takes one path down to a leaf, so
     add    = w(2(x − y) + 1) + the least `add` of the children,
     remove = w(1 − 2(x − y)) + the least `remove` of the children.
 
-They are kept for the regions above the leaves; a leaf's follow from its counts.
+Both are stored for the regions above the leaves; a leaf's costs follow from its counts.
 
-Why the result is optimal, whatever the floats of the first two steps did. Let f_r(v) be the least cost of r's
+*Why the result is optimal*, whichever rounding errors the first two steps made. Let f_r(v) be the least cost of r's
 subtree when r holds v units: w(v − y)² + the least Σ f_c(v_c) over children's values that add up to v. A leaf's is
 convex, and so, by induction, is every f_r: a sum of a convex function and an infimal convolution of convex ones.
 
 1. Children's values that add up to v have the least Σ f_c(v_c) exactly when no unit moved from one child to another
    lowers it (f_c convex).
-2. So, given them for v, one more unit belongs to the child where it costs least, and one less likewise, and the
-   children's values stay optimal. By induction `add` and `remove` are f_r(v + 1) − f_r(v) and
-   f_r(v − 1) − f_r(v), and a subtree that is optimal for v becomes optimal for v ± 1 along one path.
+2. So, given these values for v, one more unit belongs to the child where it costs least, and one less likewise, and the
+   children's values stay optimal. By induction `add` and `remove` are f_r(v + 1) − f_r(v) and f_r(v − 1) − f_r(v), and
+   a subtree that is optimal for v becomes optimal for v ± 1 along one path.
 3. From the leaves up every region's children are exchanged until no pair pays (1.), each by the path of (2.); so each
    subtree is optimal for its value. Every exchange lowers an integer cost, so this ends.
 4. The root: without a total, units are added or removed while that pays (f convex). With a total, the sizes are the
    children of one node on top, and (1.) applies once more.
 
-`is_optimal` checks the same conditions on any given counts: they are the certificate.
+`is_optimal` checks these conditions on any given counts: they are the optimality certificate.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ from tallytree.estimate.relaxation import Lines, Problem, integer_root, put_inte
 def nearest_consistent(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """The non-negative integers `[regions, sizes]` nearest to `noisy` for which children add up to their parent.
+    """Return the non-negative integers `[regions, sizes]` nearest to `noisy` for which children add up to their parent.
 
     Nearest means the least Σ weight · (count − noisy)², exactly. `total` fixes the sum of the root's counts over all
     sizes. `weights` has one positive number per level (the inverse of its noise variance, say); their ratios are kept
-    exactly where whole numbers of at most 20 bits can do so, otherwise they are scaled so that the largest is
-    2²⁰ − 1, rounded, and at least 1. Where counts are so large that costs would not fit into 64 bits (from about 10¹²
-    on), weights have fewer bits.
+    exactly if integers of at most 20 bits can express them; otherwise they are scaled so that the largest is 2²⁰ − 1,
+    rounded, and at least 1. Where counts are so large that costs would not fit into 64 bits (from about 10¹² on),
+    weights have fewer bits.
 
-    The result is the same on every run. Among equally near results no region or size is favoured: ties are served in
+    The result is the same on every run. Among equally near results no region or size is favoured: ties are resolved in
     turn, from a child that depends on the region and the size.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
@@ -84,7 +84,7 @@ def nearest_consistent(
     lines, amounts = solve_relaxation(noisy, tree, total)
     root = np.minimum(integer_root(amounts, total), limit)
     problem = Problem(noisy, np.empty(noisy.shape, dtype=np.int64), tree)
-    costs = np.empty((2, len(root)), dtype=np.int64)  # of a unit more and a unit less in each size's root
+    costs = np.empty((2, len(root)), dtype=np.int64)  # cost of a unit more and a unit less in each size's root
     pieces = wide_tiles(len(root))
     in_threads(partial(_solve, problem, lines, root, total is None, costs), pieces)
     while total is not None:
@@ -105,10 +105,11 @@ def is_optimal(
     total: int | None = None,
     weights: Weights = None,
 ) -> bool:
-    """Are these counts feasible and the nearest there are? A certificate that takes one pass, however they were made.
+    """Return whether these counts are feasible and nearest to `noisy`: a certificate in one pass, for any counts.
 
-    They are if and only if they are non-negative, add up, and no exchange of one unit pays: between two children of a
-    region, between two sizes at the top or, without a total, at the root itself (the module's docstring has the proof).
+    They are nearest if and only if they are non-negative, add up, and no exchange of one unit pays: between two
+    children of a region, between two sizes at the top or, without a total, at the root itself (the module's docstring
+    has the proof).
     """
     noisy = integer_table(noisy, len(hierarchy))
     counts = integer_table(consistent, len(hierarchy), name="consistent")
@@ -142,7 +143,7 @@ def is_optimal(
 
 
 def _within_range(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Weights) -> tuple[list[int], int]:
-    """The levels' weights as whole numbers, and the most that a size's root can hold: no kernel overflows with these.
+    """Return the levels' weights as integers, and an upper limit of a root's count, so that no kernel overflows.
 
     Without a total no optimal leaf exceeds M = max |noisy|: if one did, it and all above it, which hold at least as
     much, would lie above their noisy counts, and taking a unit off that path would pay. Likewise the root does not
@@ -167,7 +168,7 @@ def _within_range(noisy: Integers, hierarchy: Hierarchy, total: int | None, weig
 
 @kernel
 def _solve(problem: Problem, lines: Lines, root: Integers, free: bool, costs: Integers, start: int, stop: int) -> None:
-    """Solve the sizes `start … stop - 1` for their roots' values or, where these are free, for the best ones."""
+    """Solve the sizes `start … stop - 1` for their roots' values or, if these are free, for the best ones."""
     put_integers(problem, lines, root, start, stop)
     work = _balanced(problem, start, stop)
     for size in range(start, stop):
@@ -190,7 +191,7 @@ def _move(problem: Problem, units: Integers, costs: Integers, start: int, stop: 
 
 @part_of_kernels
 def _balanced(problem: Problem, start: int, stop: int) -> Work:
-    """The sizes `start … stop - 1`, optimal for their roots' values."""
+    """Return the sizes `start … stop - 1`, optimal for their roots' values."""
     noisy, values, tree = problem
     shape = noisy.shape[0] - tree.leaf_counts[0], stop - start
     work = Work(noisy, values, start, stop, np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64))
@@ -201,12 +202,12 @@ def _balanced(problem: Problem, start: int, stop: int) -> Work:
 # -------------------------------------------------------------------- exchange
 
 
-# Dearer than anything, and still no overflow when a cost, which is less than it either way, is added.
+# More than any cost; adding a cost, whose absolute value is smaller, does not overflow.
 NEVER = 1 << 62
 
 
 class Work(NamedTuple):
-    """Some sizes that are being solved, and what a unit more or less costs there."""
+    """The sizes that are being solved, and the cost of a unit more or less there."""
 
     noisy: Integers  # [regions, sizes], all of them
     values: Integers
@@ -242,7 +243,7 @@ def balance(work: Work, tree: Tree) -> None:
 
 @part_of_kernels
 def _leaf_costs(work: Work, first: int, last: int, weight: int, least_add: Integers, least_remove: Integers) -> None:
-    """The least `add` and `remove` among the leaves `first … last - 1`, for each size."""
+    """Write the least `add` and `remove` among the leaves `first … last - 1`, for each size."""
     least_add[:] = NEVER
     least_remove[:] = -NEVER
     for leaf in range(first, last):
@@ -283,10 +284,11 @@ def _exchange_children(region: int, size: int, work: Work, tree: Tree) -> None:
 
 @kernel
 def paying_pairs(add: Integers, remove: Integers, start: int) -> tuple[Integers, Integers]:
-    """Who gains and who loses a unit: cheapest with cheapest while a pair lowers the cost, ties from `start` on.
+    """Return which children gain and which lose a unit: cheapest with cheapest while a pair lowers the cost, ties from
+    `start` on.
 
-    None is in both lists: if it were the i-th to gain and the j-th to lose, i ≤ j say, its own `add` would be no
-    dearer than that of the j-th gainer, so its `add` + `remove` would be negative; costs are convex, so it is not.
+    No child is in both lists. If one were the i-th to gain and the j-th to lose, with i ≤ j say, its own `add` would be
+    at most that of the j-th gainer, so its `add` + `remove` would be negative. Costs are convex, so that is impossible.
     """
     count = len(add)
     turn = (np.arange(count) + start) % count
@@ -300,7 +302,7 @@ def paying_pairs(add: Integers, remove: Integers, start: int) -> tuple[Integers,
 
 @part_of_kernels
 def move(top: int, unit: int, size: int, work: Work, tree: Tree) -> None:
-    """Put one unit into a subtree (`unit` 1) or take one out (-1) by the cheapest path, and refresh that path."""
+    """Add one unit to a subtree (`unit` 1) or remove one (-1) by the cheapest path, and refresh that path."""
     region = top
     while tree.child_starts[region] < tree.child_starts[region + 1]:
         first, last = tree.child_starts[region], tree.child_starts[region + 1]
@@ -322,10 +324,10 @@ def move(top: int, unit: int, size: int, work: Work, tree: Tree) -> None:
 
 @part_of_kernels
 def _cost(region: int, unit: int, size: int, work: Work, tree: Tree) -> int:
-    """What a unit more (1) or less (-1) costs in a region's subtree."""
+    """Return the cost of a unit more (1) or less (-1) in a region's subtree."""
     if tree.child_starts[region] < tree.child_starts[region + 1]:
-        kept: int = work.add[region, size - work.start] if unit > 0 else work.remove[region, size - work.start]
-        return kept
+        least: int = work.add[region, size - work.start] if unit > 0 else work.remove[region, size - work.start]
+        return least
     value = work.values[region, size]
     if unit < 0 and value == 0:
         return NEVER
@@ -335,7 +337,7 @@ def _cost(region: int, unit: int, size: int, work: Work, tree: Tree) -> int:
 
 @part_of_kernels
 def _refresh(region: int, size: int, work: Work, tree: Tree) -> int:
-    """Bring a region's costs up to date with its children's; returns the cost of the children's best exchange."""
+    """Update a region's costs from its children's, and return the cost of the children's best exchange."""
     first, last = tree.child_starts[region], tree.child_starts[region + 1]
     place = size - work.start
     if first == last:

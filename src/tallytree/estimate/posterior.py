@@ -1,47 +1,48 @@
-"""Posteriors of leaves, and the size distributions (shapes) around them: empirical Bayes, from measurements alone.
+"""Compute posteriors of leaves and the size distributions (shapes) around them: empirical Bayes from measurements.
 
 A shape is a distribution of sizes, from 0 on. Posteriors of leaves follow from measurements and shapes, and shapes from
 posteriors: the expected numbers of groups by size, added up over a region of an upper level, smoothed over neighbouring
-sizes, and drawn towards the shape of the region above it. A few rounds of the two are taken; more would fit the noise.
+sizes, and shrunk towards the shape of the region above it. The two steps alternate for a few rounds; more rounds would
+fit the noise.
 
-*A noisy sorted list* (`list_posterior`). A region with n groups has c_s of size s, independent geometric numbers with
-mean n p_s, where p is the shape around it: for sparse counts, which is where lists are measured, regions differ from
-one another about as much as geometric numbers do. Given n their probability is proportional to Π q_s^c_s with q_s = n
-p_s / (1 + n p_s). A sorted list is a path that climbs through the sizes, so the probability of a list given its noisy
-measurement is a product over its places of q_s times the noise's density: a hidden Markov chain, whose marginals two
-passes find exactly,
+*A noisy sorted list* (`list_posterior`). A region with n groups has c_s groups of size s. The c_s are independent
+geometric numbers with mean n p_s, where p is the shape around the region. Lists are measured where counts are sparse,
+and there regions differ from one another about as much as geometric numbers do. Given n, their probability is
+proportional to Π q_s^c_s with q_s = n p_s / (1 + n p_s). A sorted list is a path that climbs through the sizes, so the
+probability of a list given its noisy measurement is a product over its places of q_s times the noise's density: a
+hidden Markov chain. Two passes find its marginals exactly:
 
     forward(i, s) = L_i(s) q_s Σ over r ≤ s of forward(i − 1, r),
     backward(i, s) = Σ over r ≥ s of L_i+1(r) q_r backward(i + 1, r).
 
-(Plain weights p_s in place of q_s are the prior of a list whose places prefer the commonest size: it swallows the
-rare ones, the more so the longer the list. On real tables they made errors up to ten times larger.)
+(Plain weights p_s in place of q_s are the prior of a list whose places prefer the commonest size. Rare sizes then
+vanish, the more so the longer the list. On real tables such weights made errors up to ten times larger.)
 
 *Counts.* At least j groups have size s or more if and only if the j-th place from the end does, so the marginals of the
 places are the exact distribution of every `at_least` count: its mean and variance follow.
 
-*A draw* of the lists themselves comes from the same passes: the last place from its own distribution, and each one
-before it from forward(i, ·) up to the size that was drawn after it. Posterior means are more alike than true lists are;
-a draw is as rough as the posterior says.
+*A draw* of the lists comes from the same passes. The last place is drawn from its own distribution, and each earlier
+place from forward(i, ·) up to the size drawn for the place after it. Posterior means are more alike than true lists
+are; a draw varies as much as the posterior says.
 
 *Noisy `at_least` counts* (`count_posterior`). The model is the same: independent geometric counts c_s with mean n p_s,
-so Π q_s^c_s with q_s = n p_s / (1 + n p_s). The counts T_s = c_s + c_s+1 + … climb as the size falls, and each was
-measured with noise of its own: a hidden Markov chain over the sizes, from the largest down, whose marginals two passes
-find exactly,
+so Π q_s^c_s with q_s = n p_s / (1 + n p_s). The counts T_s = c_s + c_s+1 + … climb as the size falls, and each has its
+own measurement noise. This is a hidden Markov chain over the sizes, from the largest down. Two passes find its
+marginals exactly:
 
     forward(s, t) = L_s(t) Σ over r ≤ t of forward(s + 1, r) q_s^(t − r),
     backward(s, t) = Σ over r ≥ t of L_s−1(r) q_s−1^(r − t) backward(s − 1, r),
 
 where a sum of geometric weights takes one step for each t. After size 1 comes size 0, which is not measured, and no
-region has more groups than its n: backward(1, t) = q_0^(n − t). (Where n is itself a guess, because totals are private,
-nothing bounds the counts, and backward(1, t) = 1.) A *draw* takes T_1 from forward × backward, and then
-T_s+1, given T_s = t, from forward(s + 1, r) q_s^(t − r) for r ≤ t.
+region has more than n groups: backward(1, t) = q_0^(n − t). (If totals are private, n is itself an estimate, so nothing
+bounds the counts and backward(1, t) = 1.) A *draw* takes T_1 from forward × backward, and then T_s+1, given T_s = t,
+from forward(s + 1, r) q_s^(t − r) for r ≤ t.
 
-*Windows.* Noise lies further than `REACH` scales from 0 (or as many times as unlikely, if it is Gaussian) with a chance
-of e^−REACH. A count that is further than that from its own measurement, or from what those of larger and smaller sizes
-leave it, is left out; where measurements contradict one another by more, windows are widened until they meet. So a size
-takes as many steps as there are groups at most, and fewer where the noise is small. What lies between the windows of
-two sizes is passed in one step.
+*Windows.* Noise lies further than `REACH` scales from 0 (or, if it is Gaussian, at a distance that is as unlikely) with
+probability e^−REACH. Counts further than that from their own measurement, or from the range that the windows of larger
+and smaller sizes leave, are excluded. If measurements contradict one another by more, windows are widened until they
+meet. So a size takes at most as many steps as there are groups, and fewer where the noise is small. The gap between the
+windows of two sizes takes one step.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 
 ROUNDS = 3
-WIDTH = 0.1  # of the smoothing, relative to the size
-STEPS_PER_WIDTH = 8  # of the smoothing's nodes
-GROUPS_FROM_ABOVE = 20.0  # as many groups does the shape above a region count for
+WIDTH = 0.1  # the smoothing's width, relative to the size
+STEPS_PER_WIDTH = 8  # nodes of the smoothing per width
+GROUPS_FROM_ABOVE = 20.0  # the shape above a region counts for this many groups
 
 
 class Posterior(NamedTuple):
-    """Of the `at_least` counts `[regions, sizes from 1]`: means, variances; and expected counts from size 0 on."""
+    """Means and variances of the `at_least` counts `[regions, sizes from 1]`, and expected counts from size 0 on."""
 
     mean: Floats
     variance: Floats
@@ -72,10 +73,10 @@ class Posterior(NamedTuple):
 
 
 class Model(NamedTuple):
-    """How the leaves' measurements lead to a posterior: two kernels over blocks of leaves.
+    """A model of the leaves' measurements: two kernels over blocks of leaves that give their posterior.
 
-    `posteriors` takes the measurements, which size distribution each leaf has, the distributions, and where to put what
-    is found. `draws` takes uniform numbers, `numbers` in all, in place of the latter, and where to put a draw.
+    `posteriors` takes the measurements, the index of each leaf's size distribution, the distributions, and the arrays
+    to fill. `draws` takes `numbers` uniform numbers, and the array for the draw, in place of the arrays to fill.
     """
 
     posteriors: Callable[..., None]
@@ -91,7 +92,7 @@ class Model(NamedTuple):
 class LeafPosterior(NamedTuple):
     """The posterior of all leaves, and a function that draws `at_least` counts `[leaves, sizes from 1]` from it.
 
-    It takes `numbers` numbers that are uniform from 0 to 1; the same numbers give the same counts.
+    The function takes `numbers` uniform numbers from 0 to 1; the same numbers give the same counts.
     """
 
     marginals: Posterior
@@ -100,7 +101,7 @@ class LeafPosterior(NamedTuple):
 
 
 def leaf_posterior(model: Model, hierarchy: Hierarchy, max_size: int, rounds: int) -> LeafPosterior:
-    """The posterior of the leaves under size distributions that are fitted to it."""
+    """Return the posterior of the leaves under size distributions that are fitted to it."""
     leaves = hierarchy.level_slice(hierarchy.depth - 1)
     upper = min(1, hierarchy.depth - 1)
     of = hierarchy.above_leaves(upper)
@@ -125,7 +126,7 @@ def _in_blocks(work: Callable[..., None], count: int, tell: Tell = nobody) -> No
 
 
 def first_shape(max_size: int) -> Floats:
-    """Half of all groups are empty, and sizes are the rarer the larger: a beginning that excludes nothing."""
+    """Return an initial shape that excludes nothing: half of all groups are empty, and larger sizes are rarer."""
     shape: Floats = np.ones(max_size + 1)
     shape /= 1.0 + np.arange(max_size + 1)
     shape[0] = shape[1:].sum() if max_size > 0 else 1.0
@@ -134,7 +135,7 @@ def first_shape(max_size: int) -> Floats:
 
 
 def fit_shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
-    """The shape of every region of level `upper`, drawn towards that of the region above."""
+    """Return the shape of every region of level `upper`, shrunk towards that of the region above."""
     first = first_shape(counts.shape[1] - 1)
     shapes = first[None, :]
     for level in range(upper + 1):
@@ -152,14 +153,14 @@ def fit_shapes(counts: Floats, hierarchy: Hierarchy, upper: int) -> Floats:
 
 
 def smooth_sizes(sums: Floats) -> Floats:
-    """Each size's groups `[regions, sizes from 0]`, spread normally over its neighbours, a tenth of it to either side.
+    """Return each size's groups `[regions, sizes from 0]`, spread by a normal curve whose width is a tenth of the size.
 
-    Small sizes stay as they are. All is computed between nodes: every size up to 160, and from there on sizes that are
-    an eighth of the normal width h or less apart. Between nodes it is linear. So the number of steps grows with the
-    logarithm of the largest size, and not with its square. The groups add up to what they were. Linear interpolation of
-    exp(−x² / 2h²) over steps of h / 8 is off by at most (1/8)² / 8 of its peak, once for where groups come from and
-    once for where they go: less than 0.5 % of the peak of each size's normal curve in all. The curve is cut off three
-    widths away, where it has 1.1 % of its peak; that end may lie a step further out.
+    Small sizes do not change. Everything is computed at nodes: every size up to 160, and from there on sizes that are
+    an eighth of the normal width h or less apart. Between nodes the result is linear. So the number of steps grows with
+    the logarithm of the largest size, and not with its square. The sum of the groups does not change. Linear
+    interpolation of exp(−x² / 2h²) over steps of h / 8 is off by at most (1/8)² / 8 of its peak, once at the groups'
+    origin and once at their destination: in all less than 0.5 % of the peak of each size's normal curve. The curve is
+    cut off three widths away, where it has 1.1 % of its peak; that end may lie a step further out.
     """
     nodes = _nodes(sums.shape[1])
     left = np.searchsorted(nodes, np.arange(sums.shape[1]), side="right") - 1
@@ -169,7 +170,7 @@ def smooth_sizes(sums: Floats) -> Floats:
 
 
 def _nodes(sizes: int) -> Integers:
-    """Sizes from 0 to the last, each at most an eighth of its own width from the one before it, or one."""
+    """Return sizes from 0 to the last, each at most an eighth of its own width, or one, from the size before it."""
     found = [0]
     while found[-1] < sizes - 1:
         found.append(min(sizes - 1, found[-1] + max(1, int(found[-1] * WIDTH / STEPS_PER_WIDTH))))
@@ -178,10 +179,10 @@ def _nodes(sizes: int) -> Integers:
 
 @kernel
 def _smooth(sums: Floats, nodes: Integers, left: Integers, smooth: Floats) -> None:
-    """Write the smoothed groups of each region; `left` is the number of the last node that a size does not lie below.
+    """Write the smoothed groups of each region; `left` numbers the last node at or below each size.
 
-    A size between two nodes gives them its groups in parts, as linear interpolation weighs them, and takes from them in
-    the same parts; `held` is how many sizes a node stands for.
+    A size between two nodes gives its groups to them with the weights of linear interpolation, and takes from them with
+    the same weights; `held` is how many sizes a node stands for.
     """
     sizes, count = sums.shape[1], len(nodes)
     part, held = np.zeros(sizes), np.zeros(count)  # the part of the node to the right
@@ -222,23 +223,23 @@ def _smooth(sums: Floats, nodes: Integers, left: Integers, smooth: Floats) -> No
 # -------------------------------------------------------------------- list posterior
 
 
-NEGLIGIBLE = 35.0  # e^−35: what is less likely than this beside the likeliest is left out
+NEGLIGIBLE = 35.0  # sizes less likely than e^−35 relative to the likeliest are left out
 CELLS_AT_ONCE = 1 << 26  # places × sizes of the longest list
 
 
 class Lists(NamedTuple):
-    """Noisy lists of one level, one after another; several where bands of sizes were asked for one by one."""
+    """Noisy lists of one level, one after another; several per region if bands of sizes were measured separately."""
 
     values: Integers  # [bands, places]
     starts: Integers  # where each region's list begins, and the end
-    below: Integers  # a band is about what a size has above this …
+    below: Integers  # a band measures the part of a size above this …
     above: Integers  # … up to this
     scales: Floats  # of Laplace noise; the variance of Gaussian noise
     gaussian: bool
 
 
 def list_posterior(lists: Lists, hierarchy: Hierarchy, max_size: int, *, rounds: int = ROUNDS) -> LeafPosterior:
-    """The posterior of every leaf's list, with size distributions fitted to all; a draw takes a number a place."""
+    """Return the posterior of every leaf's list under fitted size distributions; a draw takes one number per place."""
     return leaf_posterior(
         Model(_list_posteriors, _draw_lists, lists, lists.values.shape[1]), hierarchy, max_size, rounds
     )
@@ -274,7 +275,7 @@ def _draw_lists(
 
 @part_of_kernels
 def _weights(groups: int, shape: Floats) -> Floats:
-    """The weights q of a region with that many groups."""
+    """Return the weights q of a region with this many groups."""
     weights = np.empty(len(shape))
     for size in range(len(shape)):
         mean = groups * shape[size]
@@ -292,7 +293,7 @@ def _longest(lists: Lists, start: int, stop: int) -> int:
 
 @part_of_kernels
 def _likelihoods(lists: Lists, place: int, prior: Floats, found: Floats) -> None:
-    """L(s) q_s for every size s, divided by the largest L; 0 where that is next to nothing."""
+    """Write L(s) q_s for every size s, divided by the largest L, and 0 if that is negligible."""
     best = -np.inf
     for size in range(len(prior)):
         value = 0.0
@@ -308,7 +309,7 @@ def _likelihoods(lists: Lists, place: int, prior: Floats, found: Floats) -> None
 
 @part_of_kernels
 def _list_forward(lists: Lists, start: int, prior: Floats, sums: Floats) -> None:
-    """The pass forward for one list: `sums[i, s]` is the weight of all sizes up to s at place i."""
+    """Run the forward pass for one list: `sums[i, s]` is the weight of all sizes up to s at place i."""
     sizes = len(prior)
     weights = np.empty(sizes)
     for place in range(len(sums)):
@@ -317,7 +318,7 @@ def _list_forward(lists: Lists, start: int, prior: Floats, sums: Floats) -> None
         for size in range(sizes):
             total += weights[size] * (1.0 if place == 0 else sums[place - 1, size])
             sums[place, size] = total
-        if total <= 0.0:  # measurements that contradict one another beyond what floats can hold: the order alone counts
+        if total <= 0.0:  # contradictions beyond the range of floats: only the order counts
             for size in range(sizes):
                 sums[place, size] = 1.0 if place == 0 else sums[place - 1, size]
             total = sums[place, sizes - 1]
@@ -327,7 +328,7 @@ def _list_forward(lists: Lists, start: int, prior: Floats, sums: Floats) -> None
 
 @part_of_kernels
 def _list_posterior(lists: Lists, start: int, prior: Floats, sums: Floats, found: Posterior) -> None:
-    """The two passes for one list."""
+    """Run both passes for one list."""
     groups, sizes = sums.shape
     mean, variance, counts = found
     mean[:], variance[:], counts[:] = 0.0, 0.0, 0.0
@@ -339,7 +340,7 @@ def _list_posterior(lists: Lists, start: int, prior: Floats, sums: Floats, found
             forward = sums[place, size] - (sums[place, size - 1] if size > 0 else 0.0)
             chances[size] = forward * behind[size]
             total += chances[size]
-        if total <= 0.0:  # contradictions beyond what floats can hold: what the places before it say is all there is
+        if total <= 0.0:  # contradictions beyond the range of floats: only the places before it count
             for size in range(sizes):
                 chances[size] = sums[place, size] - (sums[place, size - 1] if size > 0 else 0.0)
             total = sums[place, sizes - 1]
@@ -366,12 +367,12 @@ def _list_posterior(lists: Lists, start: int, prior: Floats, sums: Floats, found
 # -------------------------------------------------------------------- count posterior
 
 
-REACH, NEAR = 35.0, 12.0  # the latter where sums of many leaves do not hang on what one in 10⁵ of them is
+REACH, NEAR = 35.0, 12.0  # NEAR is used where one leaf in 10⁵ does not matter for sums of many leaves
 UNBOUNDED = 1 << 60
 
 
 class Counted(NamedTuple):
-    """Noisy `at_least` counts of the leaves, and how many groups each leaf has: for certain, or as far as is known."""
+    """Noisy `at_least` counts of the leaves, and each leaf's number of groups, exact or estimated."""
 
     values: Floats  # [leaves, sizes from 1]
     groups: Integers
@@ -382,13 +383,13 @@ class Counted(NamedTuple):
 
 
 def widest(counted: Counted) -> int:
-    """How many counts the window of a size may have, where nothing but its measurement bounds it."""
+    """Return how many counts the window of a size may have if only its measurement bounds it."""
     reach = sqrt(2 * counted.reach * counted.scale) if counted.gaussian else counted.reach * counted.scale
     return 2 * ceil(reach) + 4
 
 
 def count_posterior(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROUNDS) -> LeafPosterior:
-    """The posterior of every leaf's counts, with size distributions fitted to all; a draw takes a number a count."""
+    """Return the posterior of every leaf's counts under fitted shapes; a draw takes one number per count."""
     model = Model(_count_posteriors, _draw_counts, counted, counted.values.size)
     return leaf_posterior(model, hierarchy, counted.values.shape[1], rounds)
 
@@ -396,9 +397,9 @@ def count_posterior(counted: Counted, hierarchy: Hierarchy, *, rounds: int = ROU
 def posterior_under(
     shape: Floats, counted: Counted, into: tuple[Floats, Floats] | None = None, tell: Tell = nobody
 ) -> Posterior:
-    """The posterior of every leaf under one shape for all of them, `[sizes from 0]`; expected counts are left out.
+    """Return the posterior of every leaf under one shape for all of them, `[sizes from 0]`, without expected counts.
 
-    Means and variances are put `into` two arrays, if they are given.
+    Means and variances are written `into` two arrays, if given.
     """
     leaves, sizes = counted.values.shape
     mean, variance = into or (np.empty((leaves, sizes)), np.empty((leaves, sizes)))
@@ -416,7 +417,7 @@ def _count_posteriors(counted: Counted, of: Integers, shapes: Floats, found: Pos
         windows = _windows(counted, region)
         forward = _forward(counted, region, prior, windows)
         _backward(counted, region, prior, windows, forward, found)
-        if not len(found.counts):  # nobody wants them
+        if not len(found.counts):  # not needed
             continue
         mean, counts = found.mean[region], found.counts[region]
         sizes = len(mean)
@@ -494,7 +495,7 @@ def _windows(counted: Counted, region: int) -> _Windows:
 
 @part_of_kernels
 def _likelihood(counted: Counted, region: int, size: int, low: int, high: int, found: Floats) -> None:
-    """L(t) from `low` to `high`, divided by the largest of them."""
+    """Write L(t) from `low` to `high`, divided by the largest of them."""
     value = counted.values[region, size]
     best = abs(min(max(np.floor(value + 0.5), float(low)), float(high)) - value)
     if counted.gaussian:
@@ -512,7 +513,7 @@ def _likelihood(counted: Counted, region: int, size: int, low: int, high: int, f
 
 @part_of_kernels
 def _forward(counted: Counted, region: int, prior: Floats, windows: _Windows) -> Floats:
-    """forward(s, ·) for all sizes, each divided by its sum."""
+    """Return forward(s, ·) for all sizes, each divided by its sum."""
     low, high, starts = windows
     sizes = len(low)
     forward, seen = np.empty(starts[sizes]), np.empty(_widest(low, high))
@@ -543,7 +544,7 @@ def _forward(counted: Counted, region: int, prior: Floats, windows: _Windows) ->
 def _backward(
     counted: Counted, region: int, prior: Floats, windows: _Windows, forward: Floats, found: Posterior
 ) -> None:
-    """Means and variances of forward × backward; `behind` is backward(s, ·), divided by its largest."""
+    """Write means and variances of forward × backward; `behind` is backward(s, ·), divided by its largest value."""
     low, high, starts = windows
     mean, variance = found.mean[region], found.variance[region]
     sizes, widest = len(low), _widest(low, high)

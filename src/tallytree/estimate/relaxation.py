@@ -1,31 +1,32 @@
-"""The problem of `nearest` in real numbers instead of whole ones: which leaves are positive, and what follows.
+"""Solve the problem of `nearest` in real numbers: which leaves are positive, and what follows.
 
-Write w and y for a region's weight and noisy count. Give a unit in a region the multiplier λ; its subtree then holds
+Write w and y for a region's weight and noisy count. If a unit in a region has the multiplier λ, the region's subtree
+holds
 
 - a leaf:   S(λ) = max(0, y + λ / 2w);
 - a region: S(λ) = C(v) with C = the sum of its children's S and λ = v + 2w(C(v) − y),
 
-because at the optimum the last unit in a region costs 2w(x − y) there and v below, the same for every child that is
-not empty. For given positive leaves everything is linear, C(v) = base + slope · v: sums over the leaves up the tree.
-So is what follows: the multiplier at which all sizes hold the total, and below it every region's
+because at the optimum the last unit in a region costs 2w(x − y) there and v below. The cost v is the same for every
+child that is not empty. For given positive leaves everything is linear: C(v) = base + slope · v, with sums over the
+leaves that are computed up the tree. So is the multiplier at which all sizes hold the total. Below it, every region has
 
     v = (λ + 2w(y − base)) / (1 + 2w · slope),
 
-down the tree to the leaves' parents, where it says which leaves are positive: y > −v / 2w. Repeat until that stays
-the same; then it is the optimum.
+computed down the tree to the leaves' parents. There it says which leaves are positive: y > −v / 2w. Repeat until the
+set of positive leaves stays the same; then it is the optimum.
 
-Why that ends, and soon. Repeating is the primal-dual active set method (Hintermüller, Ito, Kunisch: The primal-dual
-active set strategy as a semismooth Newton method, 2003) for min Σ w(x − y)² over the leaves. Its matrix, Σ w11ᵀ over
-the regions, is an ultrametric one, whose inverse is an M-matrix (Martínez, Michon, San Martín, 1994); for those the
-method is proven to be monotone from the second step on, whatever it begins with. Each step is a pass over the leaves
-that only adds and compares; noisy counts take about ten, whatever the noise and whatever the depth.
+*Why this ends, and soon.* The repetition is the primal-dual active set method (Hintermüller, Ito, Kunisch: The
+primal-dual active set strategy as a semismooth Newton method, 2003) for min Σ w(x − y)² over the leaves. Its matrix, Σ
+w11ᵀ over the regions, is ultrametric, so its inverse is an M-matrix (Martínez, Michon, San Martín, 1994). For such
+matrices the method is proven to be monotone from the second step on, from any starting point. Each step is a pass over
+the leaves that only adds and compares. Noisy counts take about ten steps, for any noise and any depth.
 
-Floats are good enough here: whatever they get wrong is put right, exactly, by the exchanges of `nearest`.
+Floats are good enough here: the exchanges of `nearest` correct all their errors exactly.
 
-*Integers that add up and are nearly optimal*, the starting point of the exchanges. With the positive leaves fixed
+*Integers that add up and are nearly optimal*, the starting point of the exchanges. With the positive leaves fixed,
 everything is linear: a region's subtree holds S(λ), its children together C(v) = base + slope · v. So one pass down
-gives whole numbers: a region with some units solves C(v) = units, its children get the whole parts of their S(v), and
-what is left over goes to the largest fractions. Leaves share their parent's units optimally. All of it goes over rows,
+gives integers. A region with some units solves C(v) = units, its children get the integer parts of their S(v), and the
+remaining units go to the largest fractions. Leaves share their parent's units optimally. All steps work on rows, with
 several sizes at once.
 """
 
@@ -40,9 +41,9 @@ from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import in_threads, kernel, part_of_kernels
 from tallytree.estimate.layout import Tree, wide_tiles
 
-STEPS = 200  # at most, should floats go round in circles
-PARENT_STEPS = 2  # of the same kind on the leaves of one parent, while they are in the cache
-# Leaves this close to zero, relative to the multiplier, are not positive: the noise of floats must not decide.
+STEPS = 200  # at most, in case rounding makes the steps cycle
+PARENT_STEPS = 2  # steps of the same kind on the leaves of one parent, while they are in the cache
+# Leaves this close to zero, relative to the multiplier, are not positive: rounding errors must not decide.
 CLOSE = 1e-11
 
 
@@ -56,7 +57,7 @@ class Lines(NamedTuple):
 
 
 def solve_relaxation(noisy: Integers, tree: Tree, total: int | None) -> tuple[Lines, Floats]:
-    """The lines of the real optimum, and what each size's root holds there.
+    """Return the lines of the real optimum, and what each size's root holds there.
 
     Without a total the multiplier is 0.
     """
@@ -77,9 +78,9 @@ def solve_relaxation(noisy: Integers, tree: Tree, total: int | None) -> tuple[Li
 
 @kernel
 def _step(noisy: Integers, tree: Tree, lines: Lines, multiplier: float, times: int, start: int, stop: int) -> int:
-    """Find the positive leaves of the sizes `start … stop - 1`, and the lines for these; how many changed.
+    """Find the positive leaves of the sizes `start … stop - 1` and the lines for these; return how many changed.
 
-    At most so many times, until nothing changes. Changes are counted by parents of leaves.
+    Repeat this at most `times` times, until nothing changes. Changes are counted by parents of leaves.
     """
     width, inner = stop - start, noisy.shape[0] - tree.leaf_counts[0]
     multipliers = np.empty((inner, width))
@@ -132,7 +133,7 @@ def _step(noisy: Integers, tree: Tree, lines: Lines, multiplier: float, times: i
 
 @part_of_kernels
 def _below(above: Floats, bases: Floats, slopes: Floats, noisy: Integers, doubled: float, below: Floats) -> None:
-    """The multiplier v below a region with the multiplier λ: λ = v + 2w(base + slope · v − y)."""
+    """Write the multiplier v below a region with the multiplier λ: λ = v + 2w(base + slope · v − y)."""
     for place in range(len(below)):
         below[place] = (above[place] + doubled * (noisy[place] - bases[place])) / (1.0 + doubled * slopes[place])
 
@@ -158,7 +159,7 @@ def _positive(
     sums: Integers,
     counts: Integers,
 ) -> None:
-    """How many of a parent's leaves are positive at its multipliers, and the sum of their noisy counts.
+    """Count the leaves of a parent that are positive at its multipliers, and add up their noisy counts.
 
     `least` is the least noisy count of a positive leaf.
     """
@@ -175,15 +176,15 @@ def _positive(
             counts[place] += is_positive
 
 
-# -------------------------------------------------------------------- whole
+# -------------------------------------------------------------------- integers
 
 
-# Fractions are compared to this precision, so that the noise of floats does not decide between equal ones.
+# Fractions are compared to this precision, so that rounding errors do not decide between equal ones.
 FRACTION_STEPS = 1 << 20
 
 
 def integer_root(amounts: Floats, total: int | None) -> Integers:
-    """What each size's root holds: the amounts rounded, halves up, or parts of the total."""
+    """Return what each size's root holds: the amounts rounded, halves up, or parts of the total."""
     if total is None:
         return np.floor(amounts + 0.5).astype(np.int64)
     values = np.empty(len(amounts), dtype=np.int64)
@@ -193,13 +194,13 @@ def integer_root(amounts: Floats, total: int | None) -> Integers:
 
 @kernel
 def integer_parts(reals: Floats, total: int, start: int, parts: Integers) -> None:
-    """Non-negative whole numbers near `reals` that add up to `total`; equal fractions are served from `start` on."""
+    """Write non-negative integers near `reals` that add up to `total`; among equal fractions, `start` comes first."""
     count = len(reals)
     left = total
     for index in range(count):
         parts[index] = np.int64(np.floor(min(max(reals[index], 0.0), np.float64(total))))
         left -= parts[index]
-    for _ in range(count):  # each turn takes all that is too much, or empties a part
+    for _ in range(count):  # each turn removes the whole surplus or empties a part
         if left >= 0:
             break
         most = (count - 1 - left) // count
@@ -222,7 +223,7 @@ def integer_parts(reals: Floats, total: int, start: int, parts: Integers) -> Non
 
 
 class Problem(NamedTuple):
-    """Noisy counts on a tree, and the integers that are sought."""
+    """Noisy counts on a tree, and the integers to find."""
 
     noisy: Integers
     values: Integers
@@ -231,7 +232,7 @@ class Problem(NamedTuple):
 
 @part_of_kernels
 def put_integers(problem: Problem, lines: Lines, root: Integers, start: int, stop: int) -> None:
-    """Fill the sizes `start … stop - 1` with integers near the real optimum; `root` has the roots'."""
+    """Fill the sizes `start … stop - 1` with integers near the real optimum; `root` holds the roots' values."""
     noisy, values, tree = problem
     inner, width = noisy.shape[0] - tree.leaf_counts[0], stop - start
     values[0, start:stop] = root[start:stop]
@@ -249,7 +250,7 @@ def put_integers(problem: Problem, lines: Lines, root: Integers, start: int, sto
 
 @part_of_kernels
 def _share_inner(problem: Problem, lines: Lines, region: int, multipliers: Floats, start: int) -> None:
-    """Share a region's units among children that are no leaves: the integer parts of their S at the multiplier."""
+    """Divide a region's units among children above the leaves: the integer parts of their S at the multiplier."""
     noisy, values, tree = problem
     first, last = tree.child_starts[region], tree.child_starts[region + 1]
     count = last - first
@@ -274,11 +275,11 @@ def _share_inner(problem: Problem, lines: Lines, region: int, multipliers: Float
 
 @part_of_kernels
 def _share_leaves(problem: Problem, region: int, multipliers: Floats, start: int) -> None:
-    """Share a region's units among its leaves, all of equal weight, optimally, in several sizes at once.
+    """Divide a region's units among its leaves, all of equal weight, optimally, in several sizes at once.
 
     The optimum is max(0, y + t) with the largest t for which these add up to the units or less, and one unit more for
-    enough of the leaves with y + t ≥ 0: the last unit of each costs at most, the next at least, w(2t + 1). No units
-    are shared by t = −max y − 1.
+    enough of the leaves with y + t ≥ 0. The last unit of each leaf costs at most w(2t + 1), and the next at least that.
+    For zero units, t = −max y − 1.
     """
     tree, width = problem.tree, len(multipliers)
     first, last = tree.child_starts[region], tree.child_starts[region + 1]
@@ -314,7 +315,7 @@ def _share_leaves(problem: Problem, region: int, multipliers: Floats, start: int
 
 @part_of_kernels
 def _put_shifted(noisy: Integers, values: Integers, shifts: Integers, left: Integers, region: int, start: int) -> None:
-    """Write max(0, y + t), and one unit more for as many leaves with y + t ≥ 0 as are left, each size in its turn."""
+    """Write max(0, y + t), and one unit more for as many leaves with y + t ≥ 0 as units remain, size by size."""
     count, width = len(noisy), len(shifts)
     turns = np.empty(width, dtype=np.int64)
     for place in range(width):
@@ -337,10 +338,10 @@ def _put_shifted(noisy: Integers, values: Integers, shifts: Integers, left: Inte
 
 @part_of_kernels
 def _level_for(noisy: Integers, units: int, shift: int) -> tuple[int, int]:
-    """The largest t for which the sum of max(0, y + t) is at most `units`, and that sum, from any t ≥ −max y.
+    """Return the largest t for which the sum of max(0, y + t) is at most `units`, and that sum, from any t ≥ −max y.
 
-    The sum is convex in t, so a step along its tangent never stops short of that t from the left, nor passes it from
-    the right.
+    The sum is convex in t, so a step along its tangent from the left reaches that t or goes beyond it, and a step from
+    the right does not pass it.
     """
     held, positive, reached = _level(noisy, shift)
     if held + reached <= units:
@@ -354,7 +355,7 @@ def _level_for(noisy: Integers, units: int, shift: int) -> tuple[int, int]:
 
 @part_of_kernels
 def _level(noisy: Integers, shift: int) -> tuple[int, int, int]:
-    """The sum of max(0, y + shift), and for how many leaves y + shift is above zero, and zero or above."""
+    """Return the sum of max(0, y + shift), and for how many leaves y + shift is above zero, and zero or above."""
     held, positive, reached = 0, 0, 0
     for leaf in range(len(noisy)):
         value = noisy[leaf] + shift

@@ -1,29 +1,29 @@
-"""What a crowded region learns from its parent: its noisy row is drawn towards the parent's shape as far as that pays.
+"""Shrink a region's noisy row towards its parent's shape, as far as that lowers the error.
 
 *The model.* The `at_least` counts t of a leaf with n groups have the mean n p, where p is its parent's shape, and the
-covariance V(n) = n M + n² B. M is that of n groups drawn from the shape, M_st = p_max(s, t) − p_s p_t, less what the
-parent's own sum takes away. B is how much more leaves differ from one another than chance would have it. The best
-linear estimate from the noisy row y, with noise of variance σ² at each size, is then
+covariance V(n) = n M + n² B. M is the covariance of one group drawn from the shape, M_st = p_max(s, t) − p_s p_t, less
+the part that the parent's own sum removes. B is the variation between leaves beyond chance. The best linear estimate
+from the noisy row y, with noise of variance σ² at each size, is then
 
     n p + V (V + σ² I)⁻¹ (y − n p),
 
-which looks at all sizes together: noise is independent from size to size and real differences are not.
+which uses all sizes together: noise is independent from size to size, and real differences are not.
 
-*What B is* is fitted to the noisy rows alone. With y − n p divided by a root of n M + σ² I, leaves that differ by
-chance alone have uncorrelated entries of variance 1; the directions in which the variance of many leaves is larger than
-noise can make it (the edge (1 + √(K / leaves))² of Marchenko and Pastur) are real differences. Leaves are put
-together with others of like size, for small places differ more than large ones.
+*Fitting B.* B is fitted to the noisy rows alone. After dividing y − n p by a root of n M + σ² I, leaves that differ by
+chance alone have uncorrelated entries of variance 1. Directions in which the variance of many leaves exceeds the
+largest that noise explains (the edge (1 + √(K / leaves))² of Marchenko and Pastur) are real differences. Leaves are
+fitted together with leaves of similar size, because small places differ more than large ones.
 
-*By category* rows of different categories of a region are drawn each to its own category's shape. Where categories have
-few regions they are fitted to together, and what all categories of a region have in common is looked for in their sum.
+*By category*, the rows of a region are shrunk each towards its own category's shape. Categories with few regions are
+fitted together, and the common difference of all categories of a region is estimated from their sum.
 
-*Where it stops.* A mean absolute error is what counts, and Laplace noise has a sharp peak: its own is 0.886 of that of
-normal noise with the same variance. Where the variance that is left is more than 0.78 of the noise's, a size keeps its
-own measurement.
+*Where it stops.* The measure is the mean absolute error, and Laplace noise has a sharp peak: its mean absolute error is
+0.886 of that of normal noise with the same variance. If the remaining variance is more than 0.78 of the noise's, a size
+keeps its own measurement.
 
-*As far apart as they are.* Drawn rows lie closer together than the truth does: each is a mean over what it may be. Rows
-that differ as much as true ones do, as far as the fit can tell, which is what a simulation of such data needs, take the
-square root A of the gain G = (V + σ² I)⁻¹ V in its place: the rows (y − n p) A have the covariance Aᵀ (V + σ² I) A = V.
+*As different as the truth.* Shrunk rows lie closer together than true rows, because each is a posterior mean. A
+simulation needs rows that differ as much as true rows do, as far as the fit shows. Such rows use the square root A of
+the gain G = (V + σ² I)⁻¹ V instead: the rows (y − n p) A have the covariance Aᵀ (V + σ² I) A = V.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ import numpy as np
 from tallytree.core.arrays import Floats
 from tallytree.core.progress import Tell, nobody
 
-WORTH_IT = 0.78  # π / 4: with less than this part of the variance left, normal errors are smaller than Laplace ones
+WORTH_IT = 0.78  # π / 4: if less than this part of the variance remains, normal errors are smaller than Laplace ones
 CLASSES_PER_E = 4  # regions whose numbers of groups and whose noise differ by less than a factor e^(1/4) are alike
-FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # that differences between regions are fitted to together
-MOST_SIZES = 64  # beyond, each size by itself would be all there is to look at: nothing is shrunk there
-LEAST_LEFT = 1e-3  # of the noise's variance
-LEAST_NOISE = 1e-6  # a variance: with less, counts are as good as exact, and covariances need not be sharper
-LEAST_RATIO = 1e-12  # of the noise's variance to the signal's: with less, rounding makes covariances indefinite
+FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # regions that a fit of their differences needs
+MOST_SIZES = 64  # with more sizes, only single sizes could be used: nothing is shrunk
+LEAST_LEFT = 1e-3  # the least remaining variance, relative to the noise's
+LEAST_NOISE = 1e-6  # a variance: with less, counts are nearly exact, and covariances need no more precision
+LEAST_RATIO = 1e-12  # noise variance over signal variance: below it, rounding makes covariances indefinite
 
 
 class Shrinkage(NamedTuple):
-    """Rows shrunk towards their parents' shapes, the variances left, and the part of the rows that is the parents'."""
+    """Rows shrunk towards their parents' shapes, the remaining variances, and the parents' weight in the rows."""
 
     mean: Floats
     variance: Floats
@@ -54,7 +54,7 @@ class Shrinkage(NamedTuple):
 
 
 class _Alike(NamedTuple):
-    """Regions of one kind with about as many groups, and how far chance and noise move them on average."""
+    """Regions of one kind with similar numbers of groups, and the mean covariances of chance and noise."""
 
     members: np.ndarray
     chance: Floats  # [sizes, sizes]
@@ -64,8 +64,8 @@ class _Alike(NamedTuple):
 class MeasuredRows(NamedTuple):
     """Noisy rows `[regions, sizes]` of numbers of groups, and those of the regions' parents.
 
-    `noise` is the variance of the noise, `[sizes]`, or a row for each region. Of `kinds` (categories) there are equally
-    many regions each, one kind after another.
+    `noise` is the variance of the noise, `[sizes]`, or a row for each region. Each of the `kinds` (categories) has the
+    same number of regions, one kind after another.
     """
 
     noisy: Floats
@@ -79,10 +79,11 @@ class MeasuredRows(NamedTuple):
 def shrink_rows(
     rows: MeasuredRows, *, in_common: bool = False, apart_as_true: bool = False, tell: Tell = nobody
 ) -> Shrinkage:
-    """Rows shrunk towards those of their parents.
+    """Return rows shrunk towards those of their parents.
 
-    With `in_common`, what all kinds of a region have in common is looked for first, and kept: where regions are few it
-    may show in the sum over kinds alone. `apart_as_true` leaves rows as different as the fit says that the truth is.
+    With `in_common`, the common difference of all kinds of a region is estimated first, and kept: if regions are few,
+    it may be visible only in the sum over kinds. With `apart_as_true`, rows stay as different as the fit says the truth
+    is.
     """
     noisy, noise, groups, above, groups_above, kinds = rows
     regions, sizes = noisy.shape
@@ -90,9 +91,9 @@ def shrink_rows(
     if not can_shrink(sizes):
         return Shrinkage(noisy, noise, 0.0)
     share = groups / np.maximum(groups_above, 1.0)
-    lots, common = _put_together(noise, groups, above, share, kinds), None
+    fits, common = _put_together(noise, groups, above, share, kinds), None
     if in_common and kinds > 1 and regions // kinds < _enough(sizes):
-        common = _in_common(noisy - share[:, None] * above, noise, groups, lots, kinds)
+        common = _in_common(noisy - share[:, None] * above, noise, groups, fits, kinds)
 
     def apart(some: np.ndarray) -> Floats:
         expected = share[some, None] * above[some]
@@ -103,8 +104,8 @@ def shrink_rows(
     empty = groups <= 0
     mean[empty], variance[empty] = 0.0, LEAST_LEFT * noise[empty]
     taken, done = 0.0, 0
-    for together in lots:
-        tell(0.4 + 0.6 * done / max(1, regions))  # putting them together takes as long as that
+    for together in fits:
+        tell(0.4 + 0.6 * done / max(1, regions))  # grouping the regions takes the first 40 %
         done += sum(len(one.members) for one in together)
         own = [apart(one.members) for one in together]
         drawn, beyond = _beyond_chance(together, own)
@@ -121,27 +122,27 @@ def shrink_rows(
 
 
 def can_shrink(sizes: int) -> bool:
-    """Are there sizes, and few enough to look at all of them together?"""
+    """Return whether there are sizes, and few enough to use all of them together."""
     return 0 < sizes <= MOST_SIZES
 
 
 def _at_least_some(noise: Floats, shape: tuple[int, int]) -> Floats:
-    """The noise's variance, `[regions, sizes]`, and not below the least; one row for all stays one in memory."""
+    """Return the noise's variance, `[regions, sizes]`, at least LEAST_NOISE; one row stays one row in memory."""
     if noise.ndim == 2 and noise.strides[0] == 0:
         noise = noise[:1]
     return np.broadcast_to(np.maximum(noise, LEAST_NOISE), shape)
 
 
 def _enough(sizes: int) -> int:
-    """How many regions can tell by themselves how much they differ."""
+    """Return how many regions a fit of their differences needs."""
     return max(FEWEST_REGIONS, REGIONS_PER_SIZE * sizes)
 
 
 def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, kinds: int) -> list[list[_Alike]]:
-    """Regions that tell together how much more they differ than chance would have it.
+    """Return groups of regions whose variation beyond chance is fitted together.
 
-    Kinds differ in shape and in how alike their regions are, so each tells for itself if it has enough regions; where
-    none has, all kinds tell together.
+    Kinds differ in shape and in how similar their regions are, so each kind with enough regions is fitted separately;
+    if no kind has enough, all kinds are fitted together.
     """
     regions, sizes = noise.shape
     enough, each = _enough(sizes), regions // kinds
@@ -161,7 +162,7 @@ def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, k
 
 
 def _beyond_chance(together: Sequence[_Alike], own: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Covariances `[classes, sizes, sizes]`: by chance, and of real differences beyond chance and noise."""
+    """Return covariances `[classes, sizes, sizes]`: by chance, and of real differences beyond chance and noise."""
     drawn = np.stack([one.chance for one in together])
     roots = np.linalg.cholesky(drawn + _noises_beside(drawn, together))
     inverses = np.linalg.inv(roots)
@@ -174,19 +175,20 @@ def _noises_beside(signals: Floats, together: Sequence[_Alike]) -> Floats:
 
 
 def _noise_beside(signal: Floats, noise: Floats) -> Floats:
-    """The covariance of noise with these variances, large enough that the sum with the signal's can be inverted."""
+    """Return the covariance of noise with these variances, large enough to invert its sum with the signal's."""
     found: Floats = np.diag(np.maximum(noise, LEAST_RATIO * float(np.diagonal(signal).max(initial=0.0))))
     return found
 
 
-def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list[_Alike]], kinds: int) -> Floats:
-    """What the kinds of each region differ by in common, divided by their numbers of groups: a best linear estimate.
+def _in_common(apart: Floats, noise: Floats, groups: Floats, fits: Sequence[list[_Alike]], kinds: int) -> Floats:
+    """Return the common difference of the kinds of each region, divided by their numbers of groups: a best linear
+    estimate.
 
-    It is read from sums over the kinds: real differences add up there, noise and chance only by their squares.
+    It is estimated from sums over the kinds: real differences add up there, noise and chance only by their squares.
     """
     sums, noises, counts = (each.reshape(kinds, -1, *each.shape[1:]).sum(axis=0) for each in (apart, noise, groups))
     chances = np.zeros((*sums.shape, sums.shape[1]))
-    for one in (one for lot in lots for one in lot):
+    for one in (one for fit in fits for one in fit):
         chances[one.members % len(sums)] += one.chance
     regions = [_Alike(np.array([at]), chances[at], noises[at]) for at in np.flatnonzero(counts > 0)]
     if not regions:
@@ -202,7 +204,10 @@ def _in_common(apart: Floats, noise: Floats, groups: Floats, lots: Sequence[list
 
 
 def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
-    """A with A² = (V + N)⁻¹ V and Aᵀ (V + N) A = V: with V + N = R Rᵀ and R⁻¹ V R⁻ᵀ = Q μ Qᵀ it is R⁻ᵀ Q √μ Qᵀ Rᵀ."""
+    """Return A with A² = (V + N)⁻¹ V and Aᵀ (V + N) A = V.
+
+    With V + N = R Rᵀ and R⁻¹ V R⁻ᵀ = Q μ Qᵀ, A is R⁻ᵀ Q √μ Qᵀ Rᵀ.
+    """
     root = np.linalg.cholesky(signal + _noise_beside(signal, noise))
     values, directions = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, signal).T))
     inner = (directions * np.sqrt(np.clip(values, 0.0, 1.0))) @ directions.T
@@ -211,7 +216,7 @@ def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
 
 
 def _alike(groups: Floats, noise: Floats, alive: np.ndarray, enough: int) -> list[list[np.ndarray]]:
-    """Regions by their number of groups, and their noise: classes of like ones, put together until there are enough."""
+    """Return classes of regions with similar numbers of groups and noise, merged until each class is large enough."""
     by_groups, by_noise = (
         np.floor(CLASSES_PER_E * np.log(each)).astype(np.int64) for each in (groups[alive], noise[alive].mean(axis=1))
     )
@@ -228,7 +233,7 @@ def _alike(groups: Floats, noise: Floats, alive: np.ndarray, enough: int) -> lis
 
 
 def _real_differences(apart: Floats) -> Floats:
-    """The covariance beyond 1 in the directions where it is more than chance."""
+    """Return the covariance beyond 1 in the directions where it exceeds chance."""
     leaves, sizes = apart.shape
     values, directions = np.linalg.eigh(apart.T @ apart / leaves)
     edge = (1.0 + np.sqrt(sizes / leaves)) ** 2

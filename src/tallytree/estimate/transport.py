@@ -1,33 +1,32 @@
-"""Whole tables with given sums of rows and columns: the nearest one, exactly.
+"""Find the integer table with given row and column sums that is nearest to given numbers, exactly.
 
-A family's children (rows) by category (columns), for one size: what each child has over all categories is known, and
-what the parent has of each category. Of all tables of whole numbers x ≥ 0 with these sums, the one with the least
-Σ w (x − y)² is wanted. It always exists where both sums are the same in all.
+A table holds a family's children (rows) by category (columns), for one size. The sum of each child over all categories
+is known, and so is the parent's count in each category. Among all integer tables x ≥ 0 with these sums, the wanted one
+has the least Σ w (x − y)². It always exists if row sums and column sums have the same total.
 
 *Multipliers.* In real numbers the nearest table is x = max(0, y + (a_row + b_column) / w) for multipliers a and b that
-make the sums right. Given b, each a follows from its row alone; so columns lack what is a function of b, whose zero
-Newton's method finds. Where a step of it does not help, all b are set so that columns are right with the a as they are
-(an ascent of the dual by blocks). Newton's method has no direction for a column whose positive cells are alone in their
-rows: its curvature is 0, and the ascent by blocks moves it.
+give the required sums. Given b, each a follows from its row alone. So the deficit of the columns is a function of b,
+and Newton's method finds its zero. If a Newton step does not help, all b are set so that the columns have their sums
+with the current a (block ascent of the dual). Newton's method has no direction for a column whose positive cells are
+alone in their rows: its curvature is 0, and the block ascent moves it.
 
 *How far multipliers matter.* The slope w (x − y) of a cell's cost lies between −m and m, m = max w (|y| + its row's
-sum). If b_j − b_k > 2 m, every row fills column j before column k, whatever the difference. So differences of
-neighbours, in the order of the multipliers, are cut to 2 m: no row changes, and no digit is lost on multipliers that
-say nothing.
+sum). If b_j − b_k > 2 m, every row fills column j before column k, for any such difference. So differences of
+neighbours, in the order of the multipliers, are cut to 2 m: no row changes, and no digits are lost to huge multipliers.
 
-*Integers.* Given multipliers, each row by itself takes its whole numbers at the least cost: units are moved between two
-of its cells as long as that gains, which for convex costs ends at the optimum. No exchange within a row then gains, so
-neither does any cycle of exchanges over several rows: the table is the nearest one for the column sums that it happens
-to have. What columns have too much then goes, unit by unit and along the cheapest path of exchanges, to those that lack
-it (successive shortest paths, over as many nodes as there are columns). Each step keeps the table nearest for its
-column sums, so the last one is nearest for the wanted ones. A column with too much has a row to take from, so there is
-a path each time. Good multipliers leave few units to move. Where many are left (noise far above all counts), several go
-at once. Last, cycles of exchanges that gain are used up: without any, a table is nearest.
+*Integers.* Given multipliers, each row takes its integers at the least cost: units move between two of its cells as
+long as that gains. For convex costs this ends at the optimum. Then no exchange within a row gains, and so no cycle of
+exchanges over several rows does: the table is nearest for the column sums that it has. The surplus of columns then
+moves, unit by unit and along the cheapest path of exchanges, to columns with a deficit (successive shortest paths, with
+one node for each column). Each step keeps the table nearest for its column sums, so the last table is nearest for the
+required sums. A column with a surplus has a row to take from, so a path exists each time. Good multipliers leave few
+units to move. If many units remain (noise far above all counts), several move at once. Last, cycles of exchanges that
+gain are cancelled: a table without such cycles is nearest.
 
-*Bounds.* Every loop ends after a number of steps that is known before it begins. Row sums are right from the first
-whole numbers on, and `_right_columns` ends with right column sums: beyond its bound it moves units by the direct way,
-each time as many as it can, which empties a cell, a surplus or a gap. After `MOST_CYCLES` cycles a table is taken as it
-is: its sums are right, and it is nearly the nearest one.
+*Bounds.* Every loop ends after a number of steps that is known before it begins. Row sums are correct from the first
+integers on, and `_right_columns` ends with correct column sums. Beyond its bound it moves units directly, each time as
+many as it can, which empties a cell, a surplus or a deficit. After `MOST_CYCLES` cycles the table is returned: its sums
+are correct, and it is nearly the nearest one.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ from tallytree.domain.hierarchy import Hierarchy
 
 MOST_TURNS = 100
 MOST_CUTS = 4  # halvings of a step that does not bring columns nearer
-NEAR = 0.25  # of a group: column sums that are so nearly right need not be righter before numbers are made whole
-MANY = 8  # units are moved one by one where they are fewer than twice as many; else this part of them at once
-MOST_PATHS = 10_000  # and one for each cell: shortest paths, before units go the direct way
+NEAR = 0.25  # of a group: column sums this close are close enough before rounding to integers
+MANY = 8  # below twice this number, units move one by one; otherwise this part of them moves at once
+MOST_PATHS = 10_000  # and one for each cell: shortest paths, before units move directly
 MOST_EXCHANGES = 10_000  # within a row
 MOST_CYCLES = 10_000
-FLAT = 1e-9  # of a column's curvature: what is added to it, and the least pivot
-PRECISION = 1e-12  # of costs: what floats can tell apart
+FLAT = 1e-9  # part of a column's curvature that is added to it, and the least pivot
+PRECISION = 1e-12  # relative: the least difference of costs that floats can distinguish
 
 
 class Table(NamedTuple):
-    """What a table should be near to, and the sums that it has: those of rows and of columns are the same in all."""
+    """The target of a table and its row and column sums, which have the same total."""
 
     target: Floats  # `[rows, columns]`
     weight: Floats
@@ -62,7 +61,7 @@ class Table(NamedTuple):
 
 
 def allocate_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Integers) -> Integers:
-    """Whole numbers `[rows of the tree, sizes]` by category, from the root of the regions down.
+    """Return integers `[rows of the tree, sizes]` by category, from the root of the regions down.
 
     `mean` and `variance` are the posterior of each row; `sums` `[regions, sizes]` are those over all categories:
     integers, 0 or more, adding up over the regions. The result adds up over regions and, to `sums`, over categories.
@@ -72,7 +71,7 @@ def allocate_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Integ
     values = np.zeros(mean.shape, dtype=np.int64)
     values[0] = sums[0]
     weight = 1.0 / variance[1:].clip(1e-12)
-    weight = np.concatenate([weight[:1], weight])  # the root's row is not asked for
+    weight = np.concatenate([weight[:1], weight])  # the root's row is not needed
     regions, sizes = tree.regions, mean.shape[1]
     for size in range(sizes):
         top = slice(1, 1 + len(tree.by))
@@ -98,7 +97,7 @@ class _Sums(NamedTuple):
 
 @kernel
 def _allocate_level(mean: Floats, weight: Floats, sums: _Sums, values: Integers, start: int, stop: int) -> None:
-    """Tables number `start` to `stop` of a level: one for each parent and size."""
+    """Allocate the tables number `start` to `stop` of a level: one for each parent and size."""
     categories, _, sizes = values.shape
     for number in range(start, stop):
         parent, size = number // sizes, number % sizes
@@ -135,7 +134,7 @@ def find_nearest_table(table: Table, found: Integers) -> None:
 
 @kernel
 def _column_multipliers(table: Table) -> Floats:
-    """Multipliers of the columns in real numbers, with rows right at each step, until columns are nearly right."""
+    """Return real multipliers of the columns that make column sums nearly correct; rows are correct at each step."""
     target, weight, rows, columns = table
     count, width = target.shape
     of_row, of_column, tried = np.zeros(count), np.zeros(width), np.zeros(width)
@@ -172,9 +171,9 @@ def _column_multipliers(table: Table) -> Floats:
 
 @kernel
 def _close_up(given: Floats, most: float) -> Floats:
-    """The multipliers in the same order, neighbours no further apart than `most`, with 0 in the middle of the range."""
+    """Return the multipliers in the same order, neighbours at most `most` apart, with 0 in the middle of the range."""
     found, low, height = np.zeros(len(given)), float(np.min(given)), 0.0
-    for _ in range(len(given)):  # the next higher one each time: there is nothing to sort
+    for _ in range(len(given)):  # find the next higher one each time, instead of sorting
         after = np.inf
         for place in range(len(given)):
             if low < given[place] < after:
@@ -191,7 +190,7 @@ def _close_up(given: Floats, most: float) -> Floats:
 
 @kernel
 def _gaps(table: Table, of_column: Floats, of_row: Floats, gap: Floats) -> None:
-    """What columns lack at these multipliers, with rows made right by their own, which are put into `of_row`."""
+    """Write the deficits of the columns at these multipliers; write the rows' own multipliers into `of_row`."""
     target, weight, rows, columns = table
     for column in range(len(columns)):
         gap[column] = columns[column]
@@ -203,9 +202,10 @@ def _gaps(table: Table, of_column: Floats, of_row: Floats, gap: Floats) -> None:
 
 @kernel
 def _curvature(table: Table, of_column: Floats, of_row: Floats, curve: Floats) -> None:
-    """How column sums change with columns' multipliers: Σ over rows of D − d dᵀ / Σ d, with d = 1 / weight where x > 0.
+    """Write how column sums change with column multipliers: Σ over rows of D − d dᵀ / Σ d, d = 1 / weight where x > 0.
 
-    Each row of it adds up to 0. So the diagonal is added up from what stands beside it, where nothing cancels.
+    Each row of the matrix adds up to 0. So the diagonal is the negative sum of the other entries, where nothing
+    cancels.
     """
     target, weight = table.target, table.weight
     count, width = target.shape
@@ -229,9 +229,9 @@ def _curvature(table: Table, of_column: Floats, of_row: Floats, curve: Floats) -
 
 @kernel
 def _newton_step(curve: Floats, gap: Floats, step: Floats) -> None:
-    """The step with curve · step = gap, nearly, by Cholesky within the matrix; 0 for columns without curvature.
+    """Write the step with curve · step = gap, nearly, by in-place Cholesky; 0 for columns without curvature.
 
-    The matrix is scaled to a diagonal of 1 + FLAT, so that weights of any magnitude do alike. Its other eigenvalues are
+    The matrix is scaled to a diagonal of 1 + FLAT, so weights of any magnitude behave alike. Its other eigenvalues are
     at least FLAT, and so are its pivots: a step is no longer than gap / (FLAT · curvature).
     """
     width = len(gap)
@@ -260,11 +260,12 @@ def _newton_step(curve: Floats, gap: Floats, step: Floats) -> None:
 
 @kernel
 def _row_multiplier(target: Floats, weight: Floats, others: Floats, total: float) -> float:
-    """The multiplier p with Σ max(0, target + (others + p) / weight) = total; with total 0 the largest such p.
+    """Return the multiplier p with Σ max(0, target + (others + p) / weight) = total; with total 0 the largest such p.
 
     The sum is piecewise linear, convex and rising in p, so Newton's method falls towards the root from any point above
-    it, and each step but the last leaves a piece behind: there are no more steps than pieces. Above the root lies the
-    one at which one cell alone has the total, and the root of the line on which all cells are positive.
+    it, and each step but the last leaves a piece behind: there are at most as many steps as pieces. Two points lie
+    above the root: the p at which one cell alone has the total, and the root of the line on which all cells are
+    positive.
     """
     lowest, highest, slope, need = np.inf, np.inf, 0.0, total
     for place in range(len(target)):
@@ -294,10 +295,10 @@ def _row_multiplier(target: Floats, weight: Floats, others: Floats, total: float
 
 @kernel
 def _allocate_row(target: Floats, weight: Floats, total: int, found: Integers) -> None:
-    """The whole numbers, 0 or more, with this sum and the least Σ weight (x − target)².
+    """Write the non-negative integers with this sum and the least Σ weight (x − target)².
 
-    Rounding down from the multiplier leaves less than a unit for each cell to give. Floats leave more where targets are
-    far larger than the total; then several units go at once, a part of what is left each time.
+    Rounding down from the multiplier leaves less than one unit per cell to give. Floats leave more if targets are far
+    larger than the total; then several units are given at once, a part of the remainder each time.
     """
     width = len(target)
     multiplier, left = _row_multiplier(target, weight, np.zeros(width), float(total)), total
@@ -334,13 +335,13 @@ def _allocate_row(target: Floats, weight: Floats, total: int, found: Integers) -
 
 @kernel
 def _step_cost(target: float, weight: float, value: int, step: int) -> float:
-    """What Σ weight (x − target)² grows by if the value grows by one, or falls by one."""
+    """Return the change of Σ weight (x − target)² if the value grows by one, or falls by one."""
     return weight * (2.0 * step * (value - target) + 1.0)
 
 
 @kernel
 def _right_columns(table: Table, found: Integers) -> None:
-    """Move units between columns, within rows, until columns have their sums: along cheapest paths."""
+    """Move units between columns, within rows, along cheapest paths, until columns have their sums."""
     count, width = found.shape
     surplus = np.empty(width, np.int64)
     for column in range(width):
@@ -366,7 +367,7 @@ def _right_columns(table: Table, found: Integers) -> None:
                 break
             start = before[start]
         direct = paths >= most_paths or end < 0 or surplus[start] <= 0 or before[start] >= 0
-        if direct:  # also where costs are beyond the precision of floats, so that each turn rights a unit
+        if direct:  # also if costs exceed the precision of floats, so that each turn corrects a unit
             start, end = int(np.argmax(surplus)), int(np.argmin(surplus))
             before[end], before[start] = start, -1
         paths += 1
@@ -385,7 +386,7 @@ def _right_columns(table: Table, found: Integers) -> None:
 
 @kernel
 def _cancel_cycles(table: Table, found: Integers, costs: Floats, by: Integers) -> None:
-    """Move units around columns, within rows, as long as that gains: sums stay as they are."""
+    """Move units around columns, within rows, as long as that gains; all sums stay the same."""
     target, weight, width = table.target, table.weight, found.shape[1]
     stale = np.ones(width, np.bool_)
     length, before = np.empty(width), np.empty(width, np.int64)
@@ -397,7 +398,7 @@ def _cancel_cycles(table: Table, found: Integers, costs: Floats, by: Integers) -
             return
         for _ in range(width):  # back into the cycle
             last = before[last] if before[last] >= 0 else last
-        if before[last] < 0:  # there is none: rounding
+        if before[last] < 0:  # no cycle: rounding
             return
         gain, curve, most, here = 0.0, 0.0, -1, last
         for _ in range(width):
@@ -417,7 +418,7 @@ def _cancel_cycles(table: Table, found: Integers, costs: Floats, by: Integers) -
 
 @kernel
 def _move_units(found: Integers, units: int, end: int, start: int, before: Integers, by: Integers, stale: Any) -> None:
-    """Move units to the column `end` along the path, or around the cycle, that comes from `start`."""
+    """Move units to the column `end` along the path from `start`, or around the cycle."""
     here = end
     for _ in range(len(before)):
         row = by[before[here], here]
@@ -432,7 +433,7 @@ def _move_units(found: Integers, units: int, end: int, start: int, before: Integ
 
 @kernel
 def _refresh(table: Table, found: Integers, stale: Any, costs: Floats, by: Integers) -> None:
-    """The row that a unit goes from one column to another in at the least cost, where either column is stale."""
+    """Find the row in which moving a unit between two columns costs least, where either column is stale."""
     target, weight = table.target, table.weight
     for here in range(len(stale)):
         for there in range(len(stale)):
@@ -451,7 +452,7 @@ def _refresh(table: Table, found: Integers, stale: Any, costs: Floats, by: Integ
 
 @kernel
 def _lengths(costs: Floats, length: Floats, before: Integers) -> int:
-    """Cheapest paths, as Bellman and Ford find them; -1, or a column that a cycle of negative cost leads to."""
+    """Find the cheapest paths by Bellman–Ford; return -1, or a column that a cycle of negative cost leads to."""
     width = len(length)
     last = -1
     for _ in range(width):

@@ -258,7 +258,7 @@ def write_people(
     totals; otherwise they are private.
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise SpecError(f"rows must be a whole number from 1 on, not {rows!r}")
+        raise SpecError(f"rows must be an integer from 1 on, not {rows!r}")
     where, blocks = _nation(rows, seed, checked_size(max_size, 2))
     codes = _Codes(where)
     counts = np.zeros((len(where.weights), max_size), dtype=np.int64)

@@ -85,7 +85,7 @@ def text_table(path: str | PathLike[str]) -> Any:
 
 
 def whole_numbers(table: Any, column: str) -> Integers:
-    """A column of text as whole numbers from 0 on."""
+    """A column of text as integers from 0 on."""
     if column not in table.column_names:
         raise SpecError(f"there is no column {column!r}; the file has {', '.join(table.column_names)}")
     return numbers(table[column], column, whole=True).astype(np.int64)

@@ -74,7 +74,7 @@ def make(name: str, *, scale: float = 1.0, seed: int = 0, **options: Any) -> Tru
         raise SpecError(f"there is no data set {name!r}; {hint}known are {', '.join(DATASETS)}")
     dataset = DATASETS[name]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise SpecError(f"seed must be a whole number from 0 on, not {seed!r}")
+        raise SpecError(f"seed must be an integer from 0 on, not {seed!r}")
     for option in options:
         if option not in dataset.options:
             near = get_close_matches(option, dataset.options, n=1, cutoff=0.5)

@@ -50,9 +50,9 @@ def checked_scale(scale: float) -> float:
 
 
 def checked_size(max_size: int, least: int = 1) -> int:
-    """A largest size is a whole number from `least` on."""
+    """A largest size is an integer from `least` on."""
     if isinstance(max_size, bool) or not isinstance(max_size, int | np.integer) or max_size < least:
-        raise SpecError(f"max_size must be a whole number from {least} on, not {max_size!r}")
+        raise SpecError(f"max_size must be an integer from {least} on, not {max_size!r}")
     return int(max_size)
 
 

@@ -11,7 +11,7 @@ up to the smallest size that occurs, it is the leaf's total, and known where tot
 
 The normal equations Aᵀ P A x = Aᵀ P y are solved by conjugate gradients, scaled by their diagonal: A repeats an unknown
 along its piece and adds leaves up, so neither it nor its transpose is ever written down. Last, what was estimated is
-rounded cell by cell, since scores are of whole numbers: regions need not add up.
+rounded cell by cell, since scores are of integers: regions need not add up.
 """
 
 from __future__ import annotations

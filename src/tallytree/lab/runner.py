@@ -196,7 +196,7 @@ def _check(budgets: Sequence[Budget], runs: int, seed: int, jobs: int | None, li
         raise SpecError("give at least one budget, for instance Budget(epsilon=1)")
     for name, value, least in (("runs", runs, 1), ("jobs", 1 if jobs is None else jobs, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise SpecError(f"{name} must be a whole number of at least {least}, not {value!r}")
+            raise SpecError(f"{name} must be an integer of at least {least}, not {value!r}")
     if limit is not None and not (limit > 0 and math.isfinite(limit)):
         raise SpecError(f"limit must be a positive number of seconds, not {limit!r}")
 

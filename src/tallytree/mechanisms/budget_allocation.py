@@ -9,7 +9,7 @@ everything goes to the leaves.
 
 *The model.* Noise of variance v(share) on each number; a region's own measurement and the sum of its children's
 estimates are weighed by their variances, from the leaves up; then from the root down a child gains from its parent what
-the parent knows better. Whole numbers err by E|X| of the discrete Laplace distribution with that variance, which falls
+the parent knows better. Integers err by E|X| of the discrete Laplace distribution with that variance, which falls
 faster than its root once the noise is below one. Regions of a level count as alike.
 """
 
@@ -50,7 +50,7 @@ STEPS = (1, 2, 4, 8)  # parts that change levels at a time
 NEGLIGIBLE = 1e-9  # a gain that is not one
 LEAST_ERROR = 1e-6  # of a group: smaller ones are as good as none, and ratios of them say nothing
 LEAST_COST, MOST_COST = 1e-12, 300.0  # beyond, floats would hold nothing or everything
-FEW_ERRORS = 0.25  # a variance: as many whole numbers in a hundred are off by one, or fewer
+FEW_ERRORS = 0.25  # a variance: as many integers in a hundred are off by one, or fewer
 
 
 def every_level(
@@ -62,7 +62,7 @@ def every_level(
 
 
 def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: bool = False) -> tuple[Fraction, ...]:
-    """Exact shares from the top level down. Whole numbers and fractions of any sum are read as proportions.
+    """Exact shares from the top level down. Integers and fractions of any sum are read as proportions.
 
     With `some_without` a level may have none; of a tree by category the root over all categories may be left out.
 

@@ -33,7 +33,7 @@ from tallytree.privacy.neighbours import View
 
 DEVIATIONS_LONGER = 3  # so much longer than a leaf's number of groups is likely to be is its list
 LIKELY_DEVIATIONS = 3  # what differs from chance by more is taken for true
-LEAST_VARIANCE = 1e-18  # of a whole number: less noise is none
+LEAST_VARIANCE = 1e-18  # of an integer: less noise is none
 LAPLACE_SPREAD = 5  # the variance of a squared Laplace noise, in squared variances
 MOST_SCALE = 2.0  # of Laplace noise on the leaves; Gaussian noise with the same variance counts alike
 SPARSE = 4.0  # with fewer groups of the largest size than this many scales, a leaf's row has a tail

@@ -116,7 +116,7 @@ def _read(one: Any) -> DividedBand:
     to, shares = one.get("to"), one["shares"]
     leaves = None if one.get("leaves") is None else read_leaves(one["leaves"])
     if to is not None and (isinstance(to, bool) or not isinstance(to, int) or to < 1):
-        raise SpecError(f"the size that a band goes to is {told(to)}; expected a whole number, 1 or more")
+        raise SpecError(f"the size that a band goes to is {told(to)}; expected an integer, 1 or more")
     if isinstance(shares, Mapping):
         named = {level: exact(share, f"the share of {level}") for level, share in shares.items()}
         return DividedBand(to, named, leaves)

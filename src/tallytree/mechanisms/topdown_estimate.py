@@ -101,7 +101,7 @@ def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estima
 
 
 def _estimate(measurements: Measurements, values: Integers, words: str) -> Estimate:
-    told = f"whole numbers settled from the top, level by level; {words}"
+    told = f"integers settled from the top, level by level; {words}"
     return Estimate(_counts_of(measurements, values), told)
 
 
@@ -407,7 +407,7 @@ def allocate_categories(measurements: Measurements, over: Estimate) -> Estimate:
         measurements.hierarchy,
         over.counts,
     )
-    told = "; within these each size by category, the nearest whole numbers with both sums"
+    told = "; within these each size by category, the nearest integers with both sums"
     return Estimate(counts, f"over all categories {over.certificate}{told}")
 
 

@@ -1,10 +1,11 @@
-"""Where a region's own measurements and its released counts disagree by more than noise explains.
+"""Find where a region's own measurements and its released counts disagree by more than noise explains.
 
-A release may draw a region towards those around it, and a region that is unlike them is drawn away from what it is. Its
-own measurements are public and tell: were the released counts the truth, what was measured of them would differ from
-them by independent noise of a known law. Sums of these differences over 1, 2, 4, … or all neighbouring columns (or
-places of a list) are held against the quantiles of such sums (`tails`). Each of the N sums has the chance
-`CHANCE` / N, so a region whose released counts are the truth is named with a probability of at most `CHANCE`.
+A release may shrink a region towards the regions around it, and a region that is unlike them then moves away from its
+true counts. Its own measurements are public and show this: if the released counts were the truth, the measurements
+would differ from them by independent noise of a known law. Sums of these differences over 1, 2, 4, … or all
+neighbouring columns (or places of a list) are compared with the quantiles of such sums (`tails`). Each of the N sums
+has the chance `CHANCE` / N, so a region whose released counts are the truth is named with a probability of at most
+`CHANCE`.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from tallytree.estimate.least_squares import LEAST_VARIANCE
 from tallytree.privacy.measurements import Measurement, Measurements, list_starts
 from tallytree.privacy.run import noisy_lists, view_of
 
-CHANCE = 0.001  # with which a region whose released counts are the truth is named
+CHANCE = 0.001  # of naming a region whose released counts are the truth
 COMPARED = ("at_least", "counts", "sorted_sizes")
 
 
 class Disagreement(NamedTuple):
-    """The sum of differences that noise explains least."""
+    """The sum of differences that noise explains least well."""
 
-    deviations: float  # how many standard deviations of its noise it is; more was measured than released if positive
-    first: int  # the sizes it is about; for lists, the released sizes of the places that it is about
+    deviations: float  # the sum in standard deviations of its noise; positive if more was measured than released
+    first: int  # the range of sizes; for lists, the released sizes of the places
     last: int
 
 
 def disagreement(measurements: Measurements, counts: Integers, region: int) -> Disagreement | None:
-    """What of a region's own measurements noise does not explain; None where it explains all of them."""
+    """Return what noise does not explain in a region's own measurements; None if it explains everything."""
     level = int(measurements.hierarchy.level_of[region])
-    asked = [part for part in measurements.measured if part.level == level and not part.summed]
-    parts = [part for part in asked if part.view in COMPARED]
+    own = [part for part in measurements.measured if part.level == level and not part.summed]
+    parts = [part for part in own if part.view in COMPARED]
     compared = [(part, *_differences(measurements, part, counts[region], region)) for part in parts]
     tests = sum(len(starts) for _, differences, _ in compared for _, starts in _windows(len(differences)))
     worst = None
@@ -54,7 +55,7 @@ def disagreement(measurements: Measurements, counts: Integers, region: int) -> D
 
 
 def _windows(length: int) -> list[tuple[int, Integers]]:
-    """Widths 1, 2, 4, … and all, or as much as has a known law; each with its starts, every half width and at the end.
+    """Return widths 1, 2, 4, … and all, up to the largest with a known law, each with its starts half a width apart.
 
     >>> [(width, starts.tolist()) for width, starts in _windows(5)]
     [(1, [0, 1, 2, 3, 4]), (2, [0, 1, 2, 3]), (4, [0, 1]), (5, [0])]
@@ -69,7 +70,7 @@ def _windows(length: int) -> list[tuple[int, Integers]]:
 def _differences(
     measurements: Measurements, part: Measurement, counts: Integers, region: int
 ) -> tuple[Floats, Integers]:
-    """Measured less released, value by value, and the size that each is about."""
+    """Return measured less released, value by value, and the size of each value."""
     first = measurements.first_size
     row = region - measurements.hierarchy.level_slice(part.level).start
     if part.view == "sorted_sizes":

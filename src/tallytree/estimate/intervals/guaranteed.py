@@ -1,38 +1,39 @@
-"""Guaranteed intervals: for any true counts, each holds its cell's with at least the stated probability.
+"""Compute guaranteed intervals: each contains its true count with at least the stated probability, for any true counts.
 
-True counts are those of the data as they were counted: of what was kept, where rows were dropped before.
+True counts are those of the data as they were counted: if rows were dropped before counting, those of the remaining
+rows.
 
-Two bounds, each with a part of the error probability.
+Two bounds are used, each with a part of the error probability.
 
 *Direct.* Least squares on the tree (`least_squares`) is unbiased and linear in the measurements, with an exact variance
-and known tails (`tails`). A cell is one column where counts were measured; where `at_least` counts T were, it is T[s] −
-T[s + 1], or G − T[1] for size 0 under public totals G.
+and known tails (`tails`). If counts were measured, a cell is one column; if `at_least` counts T were measured, it is
+T[s] − T[s + 1], or G − T[1] for size 0 under public totals G.
 
-*Window*, for the upper end, where `at_least` counts were measured. Counts are not negative, so T never rises, and
+*Window*, for the upper end, where `at_least` counts were measured. Counts are non-negative, so T never rises, and
 
     T[s] − T[s + 1]  ≤  mean(T[s − w + 1 … s]) − mean(T[s + 1 … s + w])
 
 for every w: a mean over the w columns up to s is at least T[s], one over the w columns after s at most T[s + 1]. The
-right side has the less noise the larger w is, and in a sparse tail it is hardly larger. T[s] = G for s ≤ 0 under public
-totals and 0 for s > K are known exactly and enter without noise. Each of the windows has an equal part of the error
-probability (Bonferroni), so the least of their bounds holds with all of it.
+right side has less noise for larger w, and in a sparse tail it is hardly larger than the left side. T[s] = G for s ≤ 0
+under public totals and 0 for s > K are known exactly and enter without noise. Each of the windows has an equal part of
+the error probability (Bonferroni), so the least of their bounds holds with all of it.
 
-Where neither was measured of all sizes alike (lists of sizes, bands of sizes), bounds of T[s] and T[s + 1] are found
-one by one (`one_sided_bounds`), each with a quarter of the error probability.
+If neither was measured for all sizes alike (lists of sizes, bands of sizes), the bounds of T[s] and T[s + 1] are found
+separately (`one_sided_bounds`), each with a quarter of the error probability.
 
-An unbiased estimate can lie outside what is possible, below 0 or above a public total. It is moved to the nearest
-possible number before its half-width is added. That makes intervals longer where it makes a difference, so they hold no
-less often; without it, an estimate far below 0 would get the interval 0 … 0, which says most where least is known. For
-the same reason no interval is a single number, unless no other is possible (a public total of 0).
+An unbiased estimate can lie outside the possible range, below 0 or above a public total. It is moved to the nearest
+possible number before its half-width is added. This can only make intervals longer, so they hold at least as often.
+Without it, an estimate far below 0 would get the interval 0 … 0, the narrowest one where least is known. For the same
+reason no interval is a single number, unless no other number is possible (a public total of 0).
 
-The true count is a non-negative integer, so the integers between the two ends are all that is needed; and the released
-count itself is always included. Bands for all sizes of a region at once divide the error probability by the number of
+The true count is a non-negative integer, so an interval consists of the integers between the two ends, and it always
+includes the released count. Bands for all sizes of a region at once divide the error probability by the number of
 sizes.
 
-*Sums* over regions or categories have the direct bound of the sum's own error (`MeasuredView.errors_of`). Where there
-is none, the sum is written with n signed rows (`unions`), each of which has an interval with the n-th part of the error
-probability, and it lies between Σ₊ low − Σ₋ high and Σ₊ high − Σ₋ low. Sums over all categories that were measured
-themselves have the intervals of those measurements.
+*Sums* over regions or categories have the direct bound of the sum's own error (`MeasuredView.errors_of`). Without such
+a bound, the sum is written with n signed rows (`unions`). Each row has an interval with the n-th part of the error
+probability, and the sum lies between Σ₊ low − Σ₋ high and Σ₊ high − Σ₋ low. If sums over all categories were measured
+themselves, they have the intervals of those measurements.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WINDOW_PART = 0.2  # of the error probability
 FEWEST_SIZES = 16  # with fewer sizes windows gain nothing, and all of the error probability goes to the direct bound
 CELLS_PER_BLOCK = 1 << 16
-FITTED = 0.6  # so much of the work is done by then
+FITTED = 0.6  # the part of the work that is done after fitting
 EXACT_TERMS = 16  # sums of more intervals share those of the next power of √2
 
 
@@ -74,10 +75,10 @@ def guaranteed(
     simultaneous: bool = False,
     tell: Tell = nobody,
 ) -> Intervals | None:
-    """Intervals for the true counts behind released ones; None where the measurements allow none.
+    """Return intervals for the true counts behind released ones; None if the measurements allow none.
 
-    `no_guarantee` says why there are none. Each interval holds the true count of its cell with a probability of at
-    least `level`, whatever the truth; with `simultaneous` those of all sizes of a region hold together. Everything is
+    `no_guarantee` gives the reason for None. Each interval contains the true count of its cell with a probability of at
+    least `level`, for any truth; with `simultaneous`, those of all sizes of a region hold together. Everything is
     computed from public values, and the same values give the same intervals.
     """
     level, counts = checked_level(level), checked_counts(counts, measurements)
@@ -90,9 +91,11 @@ def guaranteed(
 
 
 def guaranteed_sums(measurements: Measurements, counts: Integers, unions: Unions, cells: Intervals) -> Intervals:
-    """Intervals `[unions, sizes]` for sums of counts over regions, given those of the single regions, `cells`.
+    """Return intervals `[unions, sizes]` for sums of counts over regions, given the intervals `cells` of single
+    regions.
 
-    They hold with the probability of `cells`, each by itself or, if those do, for all sizes of a sum together.
+    They hold with the probability of `cells`: each alone or, if `cells` are simultaneous, for all sizes of a sum
+    together.
     """
     if not len(unions):
         return replace(cells, lower=cells.lower[:0], upper=cells.upper[:0])
@@ -121,7 +124,8 @@ def guaranteed_sums(measurements: Measurements, counts: Integers, unions: Unions
 def bounded_sum(
     measurements: Measurements, regions: Iterable[int], sizes: Integers, error: float, bounds: Callable[[float], Ends]
 ) -> tuple[float, float]:
-    """Ends of the number of groups of some sizes in a union of regions, by bounds of `at_least` counts (`bounds`).
+    """Return ends of the number of groups of some sizes in a union of regions, from bounds of `at_least` counts
+    (`bounds`).
 
     A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
     """
@@ -139,7 +143,7 @@ def bounded_sum(
 def guaranteed_entities(
     measurements: Measurements, counts: NDArray[Any], unions: Unions | None = None, *, level: float = 0.95
 ) -> Intervals | None:
-    """Intervals for the true numbers of entities of regions, or of sums over them; None where nothing is guaranteed."""
+    """Return intervals for the true numbers of entities of regions, or of sums over them; None without a guarantee."""
     level, counts = checked_level(level), checked_counts(counts, measurements)
     if no_guarantee(measurements) is not None:
         return None
@@ -158,7 +162,7 @@ def guaranteed_entities(
 
 
 def entity_ends(measurements: Measurements, chance: float) -> Ends:
-    """Lower and upper ends `[regions]` of numbers of entities; each fails with at most this chance."""
+    """Return lower and upper ends `[regions]` of numbers of entities; each fails with at most this chance."""
     if no_linear(measurements) is not None:
         return entity_bounds(measurements, chance, most_entities(measurements))
     regions = np.arange(len(measurements.hierarchy))
@@ -166,7 +170,7 @@ def entity_ends(measurements: Measurements, chance: float) -> Ends:
 
 
 def most_entities(measurements: Measurements) -> Integers:
-    """No region has more: K for each of its groups where those are public, otherwise 2⁶²."""
+    """Return an upper limit for each region: K for each of its groups if those are public, otherwise 2⁶²."""
     groups = most_groups(measurements)
     return np.where(groups < MOST // measurements.max_size, groups * measurements.max_size, MOST)
 
@@ -175,13 +179,13 @@ def most_entities(measurements: Measurements) -> Integers:
 
 
 def _measured_sums(measurements: Measurements) -> Measurements | None:
-    """What was measured of sums over all categories, if it bounds them."""
+    """Return the measurements of sums over all categories, if they give bounds."""
     over = measurements.over_categories
     return over if over.measured and no_guarantee(over) is None else None
 
 
 def _entity_sums(measurements: Measurements, unions: Unions, error: float) -> Ends:
-    """Ends of numbers of entities of sums over regions."""
+    """Return ends of numbers of entities of sums over regions."""
     most, none = unions.limits(most_entities(measurements)), np.zeros(len(unions), np.int64)
     if no_linear(measurements) is None:
         view = MeasuredView.of_entities(measurements)
@@ -194,7 +198,7 @@ def _entity_sums(measurements: Measurements, unions: Unions, error: float) -> En
 
 
 def _row_ends(measurements: Measurements, counts: Integers, error: float, tell: Tell = nobody) -> Ends:
-    """Lower and upper ends `[regions, sizes]`: each interval fails with a probability of at most `error`."""
+    """Return lower and upper ends `[regions, sizes]`: each interval fails with a probability of at most `error`."""
     most = most_groups(measurements)
     if no_linear(measurements) is not None:
         return cover(*_bound_cells(measurements, error), counts, most[:, np.newaxis])
@@ -219,7 +223,7 @@ def _row_ends(measurements: Measurements, counts: Integers, error: float, tell: 
 
 
 def _bound_cells(measurements: Measurements, error: float) -> Ends:
-    """The same from bounds of `at_least` counts, four of which may fail."""
+    """Return the same ends from bounds of `at_least` counts; an interval fails if one of its four bounds does."""
     sizes = np.arange(measurements.first_size, measurements.max_size + 1)
     return run_ends(at_least_bounds(measurements, error / 4), measurements, sizes, sizes)
 
@@ -230,7 +234,7 @@ def _halves(errors: Errors, chance: float) -> Floats:
 
 
 def _around(view: MeasuredView, fitted: Floats, halves: Floats, most: Integers) -> tuple[Floats, Floats]:
-    """Counts by size, moved into what is possible, ± their half-widths."""
+    """Return counts by size, moved into the possible range, ± their half-widths."""
     values, columns = fitted, np.zeros(fitted.shape[1], np.int64)
     if view.view == "at_least":  # T[s] − T[s + 1], with T[0] the public total and T[K + 1] = 0
         front = [] if view.measurements.region_totals is None else [most.astype(np.float64)]
@@ -249,9 +253,9 @@ def _add_ends(
     measurements: Measurements,
     error: float,
 ) -> tuple[Floats, Floats]:
-    """Ends of sums from those of their rows, each of which has its part of the error probability.
+    """Return ends of sums from those of their rows; each row has its part of the error probability.
 
-    Many rows share the ends of the next power of √2 of them, which are only wider.
+    A sum of many rows uses the ends for the next power of √2 of their number, which are only wider.
     """
     covers, sizes = unions.covers(measurements.hierarchy), unions.sizes
     for place, (plus, minus) in covers.items():
@@ -275,10 +279,10 @@ def _add_ends(
 
 
 def _window_reaches(view: MeasuredView, error: float) -> Floats:
-    """How far a sum of m columns may be off, in deviations of one, for m = 0, 1, …; one row per kind of noise.
+    """Return how far a sum of m columns may be off, in deviations of one, for m = 0, 1, …; one row per kind of noise.
 
-    The columns of a region have independent errors of one law, which is a mixture of noises. The row taken is that of
-    its leading measurement as if there were no other, the heaviest of tails, or the normal one if that is larger.
+    The columns of a region have independent errors of one law, which is a mixture of noises. The row is that of its
+    leading measurement alone, which has the heaviest tails, or the normal one if that is larger.
     """
     chance = error / len(WINDOWS)
     table = np.zeros((len(view.errors.noise), 2 * max(WINDOWS) + 1))
@@ -310,6 +314,6 @@ def _narrow(fitted: Floats, most: Integers, public: bool, reach: Floats, high: F
                 last = min(sizes, size + width)
                 noisy = min(size, width) + last - size
                 before = sums[size] - sums[max(0, first)] + max(0, -first) * float(most[region])
-                bound = max(before - (sums[last] - sums[size]), 0.0)  # T never rises, so the truth is not negative
+                bound = max(before - (sums[last] - sums[size]), 0.0)  # T never rises, so the truth is non-negative
                 bound += reach[region, noisy]
                 high[region, cell] = min(high[region, cell], bound / width)

@@ -1,8 +1,9 @@
-"""`Intervals`: a lower and an upper end for every released count, and what both kinds of interval have in common.
+"""Define `Intervals`: a lower and an upper end for every released count, and the parts that all kinds share.
 
 *Guaranteed* intervals (`guaranteed`) hold for any truth; *typical* ones (`typical`) hold for data like the released
-ones. Which of the two is shorter depends on the data (`recommended`). The truth is the counts of what was kept, where
-rows were dropped before counting. Both follow from public measurements and released counts alone: no privacy is spent.
+ones. Which of the two is shorter depends on the data (`recommended`). If rows were dropped before counting, the truth
+is the counts of the remaining rows. Both follow from public measurements and released counts alone: they cost no
+privacy.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from tallytree.privacy.measurements import Measurements
 Kind = Literal["guaranteed", "typical"]
 
 ROWS_AT_ONCE = 1 << 14
-SHORTER = 0.75  # of the reach of guaranteed intervals: what typical ones must not exceed to be recommended
-REACH_SHARE = 0.95  # of the numbers of a level: so many have an interval within the level's reach
+SHORTER = 0.75  # typical intervals are recommended if their reach is at most this part of the guaranteed ones'
+REACH_SHARE = 0.95  # the share of a level's numbers whose interval lies within the level's reach
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
     """`lower` and `upper` are `[regions, sizes]` like the counts they belong to, and lower ≤ count ≤ upper.
 
-    `level` is the probability, over the noise, with which an interval holds the true count: each cell's by itself, or,
-    where `simultaneous`, those of all sizes of one region together.
+    `level` is the probability, over the noise, that an interval contains the true count: of each cell alone or, if
+    `simultaneous`, of all sizes of one region together.
     """
 
     lower: Integers
@@ -48,10 +49,11 @@ class Intervals:
 
 
 def cover(low: Any, high: Any, counts: Integers, most: Any) -> tuple[Integers, Integers]:
-    """Lower and upper ends: the whole numbers from `low` to `high` that are possible, and the released count.
+    """Return lower and upper ends: the possible integers from `low` to `high`, and the released count.
 
-    Possible are 0 to `most`. An interval of a single number would say that this number is certain. Noise never makes
-    it so, whatever its scale: such an interval takes in the numbers beside it, unless `most` is 0.
+    The integers from 0 to `most` are possible. An interval of a single number would say that this number is certain,
+    and with noise of any scale it never is. So such an interval is extended by the neighbouring numbers, unless `most`
+    is 0.
     """
     low, high = integers_within(low, high, most)
     lower, upper = np.minimum(low, counts), np.maximum(high, counts)
@@ -61,7 +63,7 @@ def cover(low: Any, high: Any, counts: Integers, most: Any) -> tuple[Integers, I
 
 
 def integers_within(low: Any, high: Any, most: Any = 1 << 62) -> tuple[Integers, Integers]:
-    """The least and the greatest integer from `low` to `high`, give or take rounding, clipped to 0 and `most`."""
+    """Return the least and the greatest integer from `low` to `high`, up to rounding, clipped to 0 and `most`."""
     slack = 1e-9 * (1 + np.minimum(np.abs(low) + np.abs(high), 1e6))
     ends = np.ceil(low - slack), np.floor(high + slack)
     lower, upper = (np.clip(end, 0.0, np.asarray(most, dtype=np.float64)).astype(np.int64) for end in ends)
@@ -69,15 +71,15 @@ def integers_within(low: Any, high: Any, most: Any = 1 << 62) -> tuple[Integers,
 
 
 def reaches(found: Intervals, counts: Integers) -> Integers:
-    """How far each interval reaches from its count: the distance to the end that is farther away."""
+    """Return how far each interval reaches from its count: the distance to the farther end."""
     farthest: Integers = np.maximum(counts - found.lower, found.upper - counts)
     return farthest
 
 
 def level_reach(found: Intervals, counts: Integers, rows: Integers) -> int:
-    """The least m such that `REACH_SHARE` of the intervals of these rows lie within count ± m; 0 if there are none."""
+    """Return the least m such that `REACH_SHARE` of these rows' intervals lie within count ± m; 0 without rows."""
     values, times = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    for start in range(0, len(rows), ROWS_AT_ONCE):  # a large level is not copied as a whole
+    for start in range(0, len(rows), ROWS_AT_ONCE):  # in blocks, to avoid a copy of a large level
         some = rows[start : start + ROWS_AT_ONCE]
         part = Intervals(found.lower[some], found.upper[some], found.level, found.kind)
         distances = np.concatenate([values, reaches(part, counts[some]).ravel()])
@@ -88,11 +90,11 @@ def level_reach(found: Intervals, counts: Integers, rows: Integers) -> int:
 
 
 def recommended(reach: Mapping[Kind, int]) -> Kind | None:
-    """The kind of interval to use for all numbers of a level, by the reach of both kinds there.
+    """Return the kind of interval to use for all numbers of a level, from the reach of both kinds there.
 
-    It is the guaranteed kind, unless the typical one is shorter by a quarter or more, for the guaranteed kind promises
-    more. The choice is made for a level as a whole, and not for each number: the shorter of two 95 % intervals of one
-    number is chosen by the noise of that number, and holds less often than either.
+    It is the guaranteed kind, which promises more, unless the typical one is shorter by a quarter or more. The choice
+    is made for a whole level and not for each number. Otherwise the noise of a number would choose the shorter of its
+    two 95 % intervals, and that one holds less often than either.
     """
     if not reach:
         return None
@@ -101,7 +103,7 @@ def recommended(reach: Mapping[Kind, int]) -> Kind | None:
 
 
 def checked_level(level: object) -> float:
-    """A level of confidence: a number from 0.5 to 0.9999, or a SpecError that says so."""
+    """Return a level of confidence from 0.5 to 0.9999; refuse anything else with a SpecError."""
     if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= level <= 0.9999:  # type: ignore[operator]
         raise SpecError(
             f"the level of an interval is {told(level)}; expected a number from 0.5 to 0.9999, such as 0.95"
@@ -110,13 +112,13 @@ def checked_level(level: object) -> float:
 
 
 def checked_counts(counts: NDArray[Any], measurements: Measurements) -> Integers:
-    """Released counts of the measurements' shape, or a SpecError."""
+    """Return released counts of the measurements' shape; refuse others with a SpecError."""
     sizes = measurements.max_size - measurements.first_size + 1
     return integer_table(counts, len(measurements.hierarchy), sizes, name="counts")
 
 
 def most_groups(measurements: Measurements) -> Integers:
-    """No count of a region exceeds this: its public total, or 2⁶² where totals are private."""
+    """Return an upper limit of each region's counts: its public total, or 2⁶² if totals are private."""
     if measurements.region_totals is not None:
         return measurements.region_totals
     return np.full(len(measurements.hierarchy), 1 << 62, dtype=np.int64)

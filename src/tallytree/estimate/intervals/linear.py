@@ -1,11 +1,11 @@
-"""Linear estimates straight from the measurements: unbiased, with exact variances and known tails.
+"""Compute linear estimates straight from the measurements: unbiased, with exact variances and known tails.
 
 *Views of the measurements that least squares can use* (`MeasuredView`): one array, its noise, and the levels that it
-covers. Where bands of sizes were asked for one by one, noise differs from size to size: each stretch of sizes with the
-same questions is a view of its own, and there is none of all sizes.
+covers. If bands of sizes were measured separately, noise differs from size to size. Then each stretch of sizes with the
+same measurement queries is a separate view, and no view covers all sizes.
 
-*Sums over regions and sizes* (`LinearSum`). Released counts are whole and not negative, which makes them a little
-biased; the least squares estimate of a sum is not biased and its variance is known exactly. Errors of different columns
+*Sums over regions and sizes* (`LinearSum`). Released counts are non-negative integers, which makes them slightly
+biased. The least squares estimate of a sum is unbiased, and its variance is known exactly. Errors of different columns
 are independent and of one law, so the estimate of Σ_r Σ_j a_r d_j x[r, j] has the variance (Σ_j d_j²) · Var(Σ_r a_r
 x_r), and two such sums (a, d) and (b, e) have the covariance (Σ_j d_j e_j) · Cov(Σ_r a_r x_r, Σ_r b_r x_r).
 """
@@ -35,25 +35,27 @@ from tallytree.privacy.plan import Band
 
 LinearView = Literal["at_least", "counts"]
 Numbers = Integers | Floats
-MOST_WORK = 1 << 28  # dependent sums times regions
+MOST_WORK = 1 << 28  # the most dependent sums times regions
 LINEAR_VIEWS: tuple[LinearView, ...] = ("at_least", "counts")
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredView:
-    """Noisy columns of some levels, all columns of a level with the same noise; zero rows where none was measured."""
+    """Noisy columns of some levels, all columns of a level with the same noise; zero rows for levels without
+    measurements.
+    """
 
     measurements: Measurements
     view: LinearView | Literal["entities"]
     values: Numbers  # `[regions, columns]`
-    variances: dict[int, float]  # of every measured level's numbers
+    variances: dict[int, float]  # of the noise, by measured level
     noise: dict[int, Noise]
 
     __repr__ = briefly
 
     @classmethod
     def of(cls, measurements: Measurements) -> MeasuredView:
-        """The view of all sizes, or a ReleaseError that says why there is none."""
+        """Return the view of all sizes; if there is no such view, raise a ReleaseError that gives the reason."""
         reason = no_linear(measurements)
         if reason is not None:
             raise ReleaseError(reason)
@@ -62,7 +64,7 @@ class MeasuredView:
 
     @classmethod
     def of_band(cls, measurements: Measurements, band: Band) -> MeasuredView:
-        """`at_least` counts of the sizes of a band, each of which is in the same measurements."""
+        """Return the `at_least` counts of the sizes of a band; all sizes must be in the same measurements."""
         return cls._of_parts(measurements, "at_least", band)
 
     @classmethod
@@ -88,7 +90,9 @@ class MeasuredView:
 
     @classmethod
     def of_entities(cls, measurements: Measurements) -> MeasuredView:
-        """One column, the number of entities: Σ T[s] or Σ s · count[s], weighed with what was measured of it itself."""
+        """Return one column, the number of entities: Σ T[s] or Σ s · count[s], combined with its own measurement, if
+        any.
+        """
         view, tree = cls.of(measurements), measurements.hierarchy
         weights = np.ones(view.values.shape[1])
         if view.view == "counts":
@@ -105,7 +109,7 @@ class MeasuredView:
             level, rows = own.level, tree.level_slice(own.level)
             precise, derived = 1 / max(own.variance, LEAST_VARIANCE), variances.get(level, math.inf)
             derived = 1 / max(derived, LEAST_VARIANCE)
-            part = precise / (precise + derived)  # of the variance that is due to the number as it was measured
+            part = precise / (precise + derived)  # the part of the variance that is due to the number's own measurement
             values[rows] = (1 - part) * values[rows] + part * own.values[:, 0]
             variances[level] = 1 / (precise + derived)
             if part >= (1 - part) * lead / alike:
@@ -116,7 +120,7 @@ class MeasuredView:
 
     @cached_property
     def law(self) -> TreeVariances:
-        """The variances of least squares from this view, one column at a time."""
+        """Return the variances of least squares from this view, one column at a time."""
         depth = self.measurements.hierarchy.depth
         return TreeVariances.of(
             self.measurements.hierarchy, [self.variances.get(level, math.inf) for level in range(depth)]
@@ -124,18 +128,18 @@ class MeasuredView:
 
     @cached_property
     def errors(self) -> Errors:
-        """The laws of the errors of least squares, of all regions, one column at a time."""
+        """Return the laws of the errors of least squares, of all regions, one column at a time."""
         return Errors.of_regions(self.law, self.noise)
 
     def fit(self, tell: Tell = nobody) -> Floats:
-        """Least squares estimates `[regions, columns]`."""
+        """Return least squares estimates `[regions, columns]`."""
         return tree_least_squares(self.values, self.measurements.hierarchy, self.law.region_weights, tell=tell)
 
     def errors_of(self, unions: Unions) -> Errors | None:
-        """The laws of the errors of sums over regions, one column at a time.
+        """Return the laws of the errors of sums over regions, one column at a time.
 
-        Sums of regions in different branches below a root that was not measured have independent terms. For others all
-        regions are looked through one by one; None where that would take too long.
+        Sums of regions in different branches below a root that was not measured have independent terms. Other sums need
+        a pass over all regions each; the result is None if that would take too long.
         """
         tree = self.measurements.hierarchy
         dependent = np.flatnonzero(unions.share_a_branch(tree) if 0 not in self.noise else unions.sizes > 1)
@@ -157,12 +161,12 @@ class MeasuredView:
 
 
 def covers(part: Measurement, size: int) -> bool:
-    """Is a measurement about this size, among others?"""
+    """Return whether a measurement covers this size."""
     return part.sizes is None or part.sizes.first <= size <= part.sizes.last
 
 
 def stretches(measurements: Measurements) -> list[Band]:
-    """The longest runs of sizes with the same questions about all of their sizes."""
+    """Return the longest runs of sizes that have the same measurement queries at every size."""
     bands = [part.sizes for part in measurements.measured if part.sizes is not None]
     firsts = sorted({1} | {size for band in bands for size in (band.first, band.last + 1)})
     firsts = [first for first in firsts if first <= measurements.max_size]
@@ -172,10 +176,10 @@ def stretches(measurements: Measurements) -> list[Band]:
 
 
 def no_guarantee(measurements: Measurements) -> str | None:
-    """Why no guaranteed interval follows from these measurements, in one sentence; None if one does.
+    """Return why no guaranteed interval follows from these measurements, in one sentence; None if one does.
 
-    Each size of the leaves must be in a view with a proved bound: counts, `at_least` counts, or sorted lists. Lists of
-    lengths that are neither public nor measured on the lists' level bound nothing.
+    Each size of the leaves must be in a view with a proved bound: counts, `at_least` counts, or sorted lists. Lists
+    bound nothing if their lengths are neither public nor measured on the lists' level.
     """
     if no_linear(measurements) is None:
         return None
@@ -193,7 +197,7 @@ def no_guarantee(measurements: Measurements) -> str | None:
 
 
 def no_linear(measurements: Measurements) -> str | None:
-    """Why sums cannot be estimated straight from these measurements, in one sentence; None if they can."""
+    """Return why sums cannot be estimated straight from these measurements, in one sentence; None if they can."""
     if any(_of_all_sizes(measurements, view) for view in LINEAR_VIEWS):
         return None
     return (
@@ -212,7 +216,7 @@ def _of_all_sizes(measurements: Measurements, view: LinearView) -> bool:
 
 
 class Term(NamedTuple):
-    """Σ_r Σ_j regions[r] · columns[j] · x[r, j], x what a view was measured of."""
+    """Σ_r Σ_j regions[r] · columns[j] · x[r, j], where x is what a view measured."""
 
     view: MeasuredView
     regions: Floats
@@ -221,7 +225,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LinearSum:
-    """A linear functional of true counts: its unbiased estimate, and the noise that this is made of.
+    """A linear functional of true counts: its unbiased estimate, and the noise of that estimate.
 
     Terms of the same measurements have their exact covariance. Terms of different ones, as of two releases, are
     independent.
@@ -234,11 +238,11 @@ class LinearSum:
 
     @cached_property
     def variance(self) -> float:
-        """The exact variance of the estimate."""
+        """Return the exact variance of the estimate."""
         return max(0.0, self.covariance_with(self))
 
     def covariance_with(self, other: LinearSum) -> float:
-        """The exact covariance of two estimates."""
+        """Return the exact covariance of two estimates."""
         total = 0.0
         for one in self.terms:
             for two in other.terms:
@@ -247,13 +251,14 @@ class LinearSum:
         return total
 
     def minus(self, other: LinearSum, factor: float = 1.0) -> LinearSum:
-        """This sum less a multiple of another one, of the same measurements or of another release's."""
+        """Return this sum less a multiple of another one, of the same measurements or of another release's."""
         negated = tuple(term._replace(columns=-factor * term.columns) for term in other.terms)
         return LinearSum((*self.terms, *negated), self.estimate - factor * other.estimate)
 
     @cached_property
     def errors(self) -> Errors:
-        """The law of the error: the largest terms on the columns where they have the same weight, and the variance.
+        """Return the law of the error: the largest terms on the columns where they have the same weight, and the
+        variance.
 
         The measurement of region r and column j has the weight Σ k_r · d_j over terms, which depends on j through the d
         alone.
@@ -275,33 +280,33 @@ class LinearSum:
         return Errors(tuple(noise), np.array([lead]), np.array([copies]), np.array([term]), np.array([self.variance]))
 
     def reach(self, chance: float) -> float:
-        """Further from the truth is the estimate with at most this probability."""
+        """Return a distance that the error of the estimate exceeds with at most this probability, on each side."""
         return float(self.errors.reach(chance / 2)[0]) if self.variance > 0 else 0.0
 
     def half_width(self, level: float = 0.95) -> float:
-        """No further from the truth is the estimate, with at least this probability."""
+        """Return a distance within which the truth lies with at least this probability."""
         return self.reach(1 - checked_level(level))
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two sums with its interval, both ends infinite where the denominator may be zero."""
+    """A ratio of two sums with its interval; both ends are infinite if the denominator may be zero."""
 
-    estimate: float  # not a number where the denominator's estimate is zero
+    estimate: float  # NaN if the denominator's estimate is zero
     lower: float
     upper: float
 
     @property
     def bounded(self) -> bool:
-        """Whether the measurements bound the ratio at all."""
+        """Return whether the measurements bound the ratio at all."""
         return math.isfinite(self.lower) and math.isfinite(self.upper)
 
 
 def linear_estimate(view: MeasuredView, regions: Iterable[int], sizes: Iterable[int]) -> LinearSum:
-    """How many groups of the given sizes lie in the union of the given regions (indices of the hierarchy).
+    """Estimate how many groups of the given sizes lie in the union of the given regions (indices of the hierarchy).
 
-    A region within another one that is given too counts once. The last size stands for all larger ones. Unknown
-    regions or sizes and empty sums are refused with a SpecError.
+    A region within another given region counts once. The last size stands for all larger ones. Unknown regions or sizes
+    and empty sums are refused with a SpecError.
     """
     facts = view.measurements
     wanted = _checked_sizes(sizes, range(facts.first_size, facts.max_size + 1))
@@ -311,14 +316,14 @@ def linear_estimate(view: MeasuredView, regions: Iterable[int], sizes: Iterable[
 
 
 def entities(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
-    """Σ size · count in the union of regions, the last size counted as itself: so truncated at the largest size."""
+    """Estimate Σ size · count in the union of regions, truncated: the last size counts as itself."""
     by_size = np.arange(view.measurements.max_size + 2, dtype=np.float64)
     by_size[-1] = 0.0
     return _summed(view, _union(regions, view.measurements.hierarchy), by_size)
 
 
 def groups(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
-    """How many groups there are in the union of regions; exact, with variance 0, where totals are public."""
+    """Estimate how many groups lie in the union of regions; exact, with variance 0, if totals are public."""
     facts, named = view.measurements, list(regions)
     if facts.region_totals is None:
         return linear_estimate(view, named, range(facts.first_size, facts.max_size + 1))
@@ -327,7 +332,7 @@ def groups(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
 
 
 def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) -> Ratio:
-    """numerator / denominator by Fieller's theorem: all R for which numerator − R · denominator may be 0.
+    """Estimate numerator / denominator by Fieller's theorem: all R for which numerator − R · denominator may be 0.
 
     That difference is linear, so the interval has the coverage of a linear one. The quantile, in standard deviations,
     is the largest of three: of the two sums and of their difference at the estimated ratio. Where the denominator's own
@@ -355,7 +360,7 @@ def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) 
 
 
 def _summed(view: MeasuredView, union: list[int], by_size: Floats) -> LinearSum:
-    """Σ by_size[s] · count[s] over regions; `by_size` runs from 0 to K + 1 and ends in 0."""
+    """Return Σ by_size[s] · count[s] over regions; `by_size` runs from 0 to K + 1 and ends in 0."""
     measurements = view.measurements
     constant = 0.0
     if view.view == "counts":
@@ -373,28 +378,28 @@ def _summed(view: MeasuredView, union: list[int], by_size: Floats) -> LinearSum:
 
 
 def _distinct_columns(on_columns: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """The columns that differ by more than their sign, and how many there are of each."""
+    """Return the columns that differ by more than their sign, and the number of columns like each."""
     signs = np.sign(on_columns[np.argmax(on_columns != 0, axis=0), np.arange(on_columns.shape[1])])
     found, counts = np.unique((on_columns * signs).T, axis=0, return_counts=True)
     return found, counts.astype(np.int64)
 
 
 def _union(regions: Iterable[int], hierarchy: Hierarchy) -> list[int]:
-    """The regions without those that lie within another of them; refused if there are none or one is not there."""
+    """Return the regions without those that lie within another of them; refuse an empty list and unknown regions."""
     named = set(regions)
     if not named:
         raise SpecError("the sum is empty: no region was given; name at least one")
     for region in named:
         if isinstance(region, bool) or not isinstance(region, int | np.integer) or not 0 <= region < len(hierarchy):
             raise SpecError(f"there is no region {region!r}; expected an index from 0 to {len(hierarchy) - 1}")
-    kept = []
+    outer = []
     for region in sorted(int(each) for each in named):
         above = int(hierarchy.parents[region])
         while above >= 0 and above not in named:
             above = int(hierarchy.parents[above])
         if above < 0:
-            kept.append(region)
-    return kept
+            outer.append(region)
+    return outer
 
 
 def _checked_sizes(sizes: Iterable[int], known: range) -> list[int]:

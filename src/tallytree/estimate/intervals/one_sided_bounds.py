@@ -1,4 +1,4 @@
-"""Bounds from whatever was measured, which hold for any truth: of `at_least` counts, and of numbers of entities.
+"""Bound `at_least` counts and numbers of entities from any measurements; the bounds hold for any truth.
 
 *Lists of sizes* (`bounds_by_lists`), by what each place of a list can hold. A list of n places holds sizes x that never
 fall from one place to the next, each measured with independent noise of a known law. T[s], how many groups have size s
@@ -13,42 +13,43 @@ The least of the upper bounds, U_p, fails with a probability of at most β, and 
 L_p.
 
 *One count.* T[s] is at most n less the first place p with U_p ≥ s (counted from 0), and at least n − 1 less the last
-place p with L_p ≤ s − 1 (n if there is none). *Proof.* Let k = T[s] be the truth, which is a fixed number and not
+place p with L_p ≤ s − 1 (n if no place has this). *Proof.* Let k = T[s] be the truth, which is a fixed number and not
 random. If k > 0, the k-th place from the end holds s or more, so its U is at least s unless it fails, and the first
 such place comes no later. If k < n, the place before it holds at most s − 1, so does its L unless it fails, and the
-last such place comes no earlier. Each bound thus fails with the probability that one bound of one place does, β,
-however long the list is. ∎
+last such place comes no earlier. So each bound fails with the probability that one bound of one place fails, β, for a
+list of any length. ∎
 
-*Lists that were measured band by band* hold what sizes have within a band, which never falls either: for s in a band
+*Lists that were measured band by band* hold the parts of sizes within a band, which never fall either: for s in a band
 that begins after b, a size is s or more if and only if its part is s − b or more.
 
-*Lengths.* Where totals are private, a list is as long as the first stage says: n places, the largest sizes
-at their end. With more groups than places the k of the proof is capped at n, so that the lower bound stands, and the
-upper one unless it is n: there the number of groups is bounded by its own measurement instead, with half of β. With
+*Lengths.* If totals are private, the first stage sets the length of a list: n places, the largest sizes at their end.
+With more groups than places the k of the proof is capped at n, so the lower bound stays valid, and so does the upper
+one unless it is n. In that case the number of groups is bounded by its own measurement instead, with half of β. With
 fewer groups the first places hold 0, and nothing changes.
 
-*Sums.* T[s] of m leaves together lies between the sums of their bounds if none fails: each has β / m.
+*Sums.* T[s] of m leaves together lies between the sums of their bounds if no bound fails: each has the chance β / m.
 
 *Every `at_least` count* (`at_least_bounds`), from cumulative counts, lists of sizes, or both in bands. Each bound fails
-with a probability of at most a given chance, for any truth. On a stretch of sizes with the same questions (`stretches`)
-a region's count T[s] has up to two sources:
+with a probability of at most a given chance, for any truth. On a stretch of sizes with the same measurement queries
+(`stretches`) a region's count T[s] has up to two sources:
 
-- `at_least` counts: least squares over all levels where the leaves were measured, which is unbiased with a known law
-  (`guaranteed`); otherwise the region's own measurement, where there is one;
+- `at_least` counts: least squares over all levels if the leaves were measured, which is unbiased with a known law
+  (`guaranteed`); otherwise the region's own measurement, if any;
 - lists of sizes: the region's own, or those of its leaves added up (`bounds_by_lists`).
 
-With both, each has half of the chance, and the better of the two bounds fails no more often than both together.
+If both sources exist, each has half of the chance, and the better of the two bounds fails no more often than both
+together.
 
 A count of groups of sizes from a to b is T[a] − T[b + 1], so it lies between low[a] − high[b + 1] and
 high[a] − low[b + 1] unless one of four bounds fails. T[0] is the public total and T[K + 1] = 0: these never do.
 
 *Numbers of entities* (`entity_bounds`), Σ_s s · count[s] = Σ_s T[s], where sizes were measured by lists or in bands.
-Lists of sizes tell it: with public totals all groups are in the list, and a sorted list has the same sum. The
-measurements of a region's leaves are added up, be they lists or `at_least` counts of bands, if together they are about
-each size once; so are a region's own. With both each has half of the chance.
+Lists of sizes contain it: with public totals all groups are in the list, and a sorted list has the same sum. The
+measurements of a region's leaves (lists, or `at_least` counts of bands) are added up if together they cover each size
+once; so are a region's own measurements. If both exist, each has half of the chance.
 
-Otherwise, as with lists of lengths that were measured, the bounds of all T[s] are added up, each of which fails with
-1/K of the chance.
+Otherwise, as for lists with measured lengths, the bounds of all T[s] are added up; each of them fails with 1/K of the
+chance.
 """
 
 from __future__ import annotations
@@ -72,18 +73,18 @@ from tallytree.privacy.measurements import Measurement, Measurements, list_start
 from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.plan import Band
 
-WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # of the windows of places
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # widths of the windows of places
 REGIONS_AT_ONCE = 256
 Ends = tuple[Integers, Integers]  # lower and upper ones
-SLACK = 1e-9  # of a size: what rounding in floats may have cost
+SLACK = 1e-9  # of a size: allows for rounding in floats
 
 
 def bounds_by_lists(measurements: Measurements, level: int, parts: list[Measurement], chance: float) -> Ends:
-    """Bounds `[regions of the level, sizes]` of `at_least` counts for the sizes that lists were measured for.
+    """Return bounds `[regions of the level, sizes]` of `at_least` counts for the sizes that lists were measured for.
 
-    Each one is exceeded with a probability of at most `chance`. `parts` are the lists of one level; those of other
-    levels than the `level` that is asked about are lists of the leaves, which are added up. Sizes that none is about
-    are bounded by 0 and the number of groups.
+    Each one is exceeded with a probability of at most `chance`. `parts` are the lists of one level: of the `level`
+    itself, or of the leaves, which are then added up. Sizes that no list covers are bounded by 0 and the number of
+    groups.
     """
     tree = measurements.hierarchy
     on = parts[0].level
@@ -97,7 +98,7 @@ def bounds_by_lists(measurements: Measurements, level: int, parts: list[Measurem
 
 
 def _counted(measurements: Measurements, on: int, above: Integers, tree: Hierarchy, level: int) -> Integers:
-    """How many bounds can fail below each region of a level: those of leaves that may have groups."""
+    """Return how many bounds can fail below each region of a level: those of leaves that may have groups."""
     lengths = measurements.lengths(on)
     uncertain = (lengths > 0) if measurements.region_totals is not None else np.ones(len(lengths), np.bool_)
     regions = tree.level_slice(level)
@@ -105,13 +106,13 @@ def _counted(measurements: Measurements, on: int, above: Integers, tree: Hierarc
 
 
 def _next_step(numbers: Integers) -> Floats:
-    """The next power of √2: chances of a few kinds only, none larger than it may be."""
+    """Return the next power of √2, which gives only a few different chances, none too large."""
     steps: Floats = 2.0 ** (np.ceil(2 * np.log2(numbers) - 1e-9) / 2)
     return np.maximum(steps, numbers)
 
 
 def _of_lists(measurements: Measurements, parts: list[Measurement], chances: Floats) -> Ends:
-    """Bounds for every region of the lists' level, each region's with its own chance."""
+    """Return bounds for every region of the lists' level, each region's with its own chance."""
     level, private = parts[0].level, measurements.region_totals is None
     lengths = measurements.lengths(level)
     starts, sizes = list_starts(lengths), measurements.max_size
@@ -127,7 +128,7 @@ def _of_lists(measurements: Measurements, parts: list[Measurement], chances: Flo
 
 
 def _most_groups(measurements: Measurements, level: int, chances: Floats) -> Integers:
-    """No region has more groups, but with its chance: from what was measured of totals on its own level."""
+    """Return a bound of each region's groups that fails with its chance, from totals measured on its own level."""
     measured = next(part for part in measurements.measured if part.view == "totals" and part.level == level)
     deviation = math.sqrt(max(measured.variance, LEAST_VARIANCE))
     known, which = np.unique(chances, return_inverse=True)
@@ -137,7 +138,7 @@ def _most_groups(measurements: Measurements, level: int, chances: Floats) -> Int
 
 
 def _reaches(part: Measurement, lengths: Integers, chances: Floats) -> tuple[Floats, Integers]:
-    """How far means of places may be off, `[kinds of regions, widths]`, and the kind of each region.
+    """Return how far means of places may be off, `[kinds of regions, widths]`, and the kind of each region.
 
     A kind is a chance and how many widths fit into the list; a width that does not fit has an infinite reach.
     """
@@ -152,12 +153,12 @@ def _reaches(part: Measurement, lengths: Integers, chances: Floats) -> tuple[Flo
 
 
 def _reach(kind: NoiseKind, scale: Fraction, width: int, chance: float) -> float:
-    """How far the mean of independent noises may be off, in standard deviations of one."""
+    """Return how far the mean of independent noises may be off, in standard deviations of one."""
     return quantile(kind, scale, width, 1.0, chance) / math.sqrt(width)
 
 
 class _Lists(NamedTuple):
-    """Noisy lists, the most groups that each region has, and how far means of their places may be off."""
+    """Noisy lists, the most groups of each region, and how far means of their places may be off."""
 
     values: NDArray[np.int64]
     starts: Integers
@@ -177,7 +178,7 @@ def _bound(lists: _Lists, below: int, last: int, low: Integers, high: Integers, 
         sums = np.zeros(n + 1)
         for place in range(n):
             sums[place + 1] = sums[place] + values[begin + place]
-        # The first place with U ≥ s, and the last with L ≤ s − 1: for rising s both move to the right alone.
+        # The first place with U ≥ s, and the last with L ≤ s − 1: for rising s both move only to the right.
         highest, lowest = np.empty(n), np.empty(n)
         for place in range(n):
             upper, lower = np.inf, -np.inf
@@ -207,7 +208,7 @@ def _bound(lists: _Lists, below: int, last: int, low: Integers, high: Integers, 
 
 
 def at_least_bounds(measurements: Measurements, chance: float) -> Ends:
-    """Lower and upper ends of T[1] … T[K] for all regions, `[regions, sizes]`; each fails with at most this chance."""
+    """Return lower and upper ends of T[1] … T[K], `[regions, sizes]`; each fails with at most this chance."""
     tree, last = measurements.hierarchy, measurements.hierarchy.depth - 1
     most = most_groups(measurements)
     low = np.zeros((len(tree), measurements.max_size), np.int64)
@@ -233,14 +234,14 @@ def at_least_bounds(measurements: Measurements, chance: float) -> Ends:
 
 
 def run_ends(ends: Ends, measurements: Measurements, firsts: Integers, lasts: Integers) -> Ends:
-    """Ends `[regions, runs]` of numbers of groups of sizes `first` to `last`, from bounds of `at_least` counts."""
+    """Return ends `[regions, runs]` of numbers of groups of sizes `first` to `last`, from `at_least` bounds."""
     total, none = most_groups(measurements)[:, np.newaxis], np.zeros((len(ends[0]), 1), np.int64)
     low, high = (np.hstack([total, end, none]) for end in ends)
     return np.maximum(low[:, firsts] - high[:, lasts + 1], 0), np.maximum(high[:, firsts] - low[:, lasts + 1], 0)
 
 
 def _lists(measurements: Measurements, level: int, band: Band) -> list[Measurement]:
-    """All lists of a level whose lengths are bounded, if one of them is about these sizes."""
+    """Return all lists of a level whose lengths are bounded, if one of them covers these sizes."""
     parts = [part for part in measurements.measured if part.level == level and not part.summed]
     if measurements.region_totals is None and all(part.view != "totals" for part in parts):
         return []
@@ -254,7 +255,7 @@ def _narrow(low: Integers, high: Integers, ends: Ends) -> None:
 
 
 def _by_counts(measurements: Measurements, chance: float) -> dict[tuple[Band, int], Ends]:
-    """What `at_least` counts say, by stretch of sizes and level: least squares, or each measurement by itself."""
+    """Return bounds from `at_least` counts, by stretch of sizes and level: least squares, or single measurements."""
     tree, most = measurements.hierarchy, most_groups(measurements)[:, np.newaxis]
     found: dict[tuple[Band, int], Ends] = {}
     for band in stretches(measurements):
@@ -266,7 +267,7 @@ def _by_counts(measurements: Measurements, chance: float) -> dict[tuple[Band, in
             half = view.errors.reach(chance)[rows, np.newaxis] if fits else np.zeros(1)
             if not fits and noise is not None:
                 half += quantile(noise.kind, noise.scale, 1, 1.0, chance) * math.sqrt(view.variances[level])
-            middle = np.clip(values[rows], 0, most[rows])  # a bound below 0 would say too much (`guaranteed`)
+            middle = np.clip(values[rows], 0, most[rows])  # a bound below 0 would be too narrow (`guaranteed`)
             found[band, level] = integers_within(middle - half, middle + half)
     return found
 
@@ -278,7 +279,7 @@ MOST = 1 << 62
 
 
 def entity_bounds(measurements: Measurements, chance: float, most: Integers) -> Ends:
-    """Lower and upper ends `[regions]`; each fails with at most this chance. `most` no region exceeds."""
+    """Return lower and upper ends `[regions]`; each fails with at most this chance. No region exceeds `most`."""
     tree, last = measurements.hierarchy, measurements.hierarchy.depth - 1
     leaves = _each_size_once(measurements, last)
     if not leaves:
@@ -302,7 +303,7 @@ def entity_bounds(measurements: Measurements, chance: float, most: Integers) -> 
 
 
 def _each_size_once(measurements: Measurements, level: int) -> list[Measurement]:
-    """The measurements of a level that add up to its numbers of entities; none if they do not."""
+    """Return the measurements of a level that add up to its numbers of entities; an empty list if they do not."""
     parts = [part for part in measurements.measured if part.level == level and not part.summed]
     parts = [part for part in parts if part.view in ("at_least", "sorted_sizes")]
     if measurements.region_totals is None and any(part.view == "sorted_sizes" for part in parts):
@@ -312,7 +313,7 @@ def _each_size_once(measurements: Measurements, level: int) -> list[Measurement]
 
 
 def _added_up(measurements: Measurements, parts: list[Measurement]) -> tuple[Integers, Integers]:
-    """Noisy numbers of entities of a level `[regions]`, and how many noisy numbers each part has in each of them."""
+    """Return noisy numbers of entities of a level `[regions]`, and how many noisy numbers of each part they add up."""
     tree, level = measurements.hierarchy, parts[0].level
     regions = tree.level_slice(level)
     count = regions.stop - regions.start
@@ -331,7 +332,7 @@ def _added_up(measurements: Measurements, parts: list[Measurement]) -> tuple[Int
 
 
 def _errors(parts: list[Measurement], terms: Integers) -> Errors:
-    """The laws of sums of so many terms of each part, `[regions, parts]`."""
+    """Return the laws of sums of so many terms of each part, `[regions, parts]`."""
     of_one = np.array([part.variance for part in parts])
     lead = np.where(terms > 0, of_one, -1.0).argmax(axis=1)
     copies = np.take_along_axis(terms, lead[:, np.newaxis], 1)[:, 0]

@@ -1,20 +1,20 @@
-"""How far a sum of independent noise can be off: quantiles of linear combinations, without simulation.
+"""Bound a sum of independent noise: quantiles of linear combinations, without simulation.
 
 Estimates by least squares are weighted sums of measurements, so their errors are weighted sums of independent noise.
-Such a sum is less heavy in the tails than its largest term and heavier than a normal one, and where the noise is small
-it lives on a grid. Both matter: 95 % of a Laplace variable lie within 2.12 standard deviations, of a sum of two within
+Such a sum has lighter tails than its largest term and heavier tails than a normal variable, and if the noise is small,
+it lies on a grid. Both matter: 95 % of a Laplace variable lie within 2.12 standard deviations, of a sum of two within
 2.06, of a normal one within 1.96; and of a sum of two discrete ones of scale 1 within 4, but only 92.7 % within 3.94.
 
-So the largest term is taken as it is, on its grid, and of the rest only the variance is used: it is given the shape
-that makes the quantile largest, a normal one or that of as few terms as there can be (none exceeds the largest). This
-is a choice among extremes and not a theorem for every shape between them; the tests hold it against exact convolutions
-and simulated noise.
+So the largest term enters exactly, on its grid. Of the other terms only the variance is used, with the shape that makes
+the quantile largest: normal, or that of as few terms as possible (no term exceeds the largest). This is a choice among
+extremes and not a theorem for every shape between them; the tests compare it with exact convolutions and simulated
+noise.
 
-*The laws of the errors of linear estimates* (`Errors`), and how far each error can reach. The error of a linear
-estimate is a weighted sum of independent noise. Its law is described by its exact variance and by its largest terms:
-`copies` draws of one kind of noise, each with the variance `term` once it is weighted. That is what `quantile` needs
-for a quantile of the sum. One cell, a sum over sizes, categories or regions, a number of entities and a difference of
-two are all described in this way, so one function, `reach`, serves all of them.
+*The laws of the errors of linear estimates* (`Errors`) say how far each error can reach. The error of a linear estimate
+is a weighted sum of independent noise. Its law is described by its exact variance and by its largest terms: `copies`
+draws of one kind of noise, each with the variance `term` once it is weighted. That is what `quantile` needs for a
+quantile of the sum. One cell, a sum over sizes, categories or regions, a number of entities and a difference of two are
+all described in this way, so one function, `reach`, serves all of them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tallytree.core.names import briefly
 from tallytree.estimate.least_squares import TreeVariances
 from tallytree.privacy.noise import NoiseKind
 
-CONTINUOUS_ABOVE = 32.0  # a standard deviation of more steps of the grid is taken as continuous
-LEAST_DEVIATION = 1e-150  # of noise that is never seen
+CONTINUOUS_ABOVE = 32.0  # noise with a standard deviation of more grid steps is treated as continuous
+LEAST_DEVIATION = 1e-150  # the standard deviation of noise that is practically always 0
 COARSE_BELOW = 2.0  # with a standard deviation of fewer steps, half a step is added for the grid
-MOST_COPIES = 256  # more terms of equal weight than this are normal
+MOST_COPIES = 256  # the sum of more terms of equal weight counts as normal
 STEPS_OF_PART = 256  # parts of the variance are rounded to multiples of 1/256, or to powers of √2 below 1/16
 LEAST_EVEN_PART, LEAST_PART = 1 / 16, 1e-12
 SHAPE_MARGIN = 1.005  # for shapes between the extremes
@@ -54,7 +54,7 @@ class Tail(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def noise_tail(kind: NoiseKind, scale: Fraction, copies: int) -> Tail:
-    """The tail of a sum of `copies` independent draws, by the Fourier transform of the noise on its grid."""
+    """Return the tail of a sum of `copies` independent draws, by the Fourier transform of the noise on its grid."""
     transform, deviation, continuous = _transform(kind, scale)
     probabilities = np.fft.irfft(transform**copies)
     half = len(probabilities) // 2
@@ -64,7 +64,8 @@ def noise_tail(kind: NoiseKind, scale: Fraction, copies: int) -> Tail:
 
 @lru_cache(maxsize=16)
 def _transform(kind: NoiseKind, scale: Fraction) -> tuple[Floats, float, bool]:
-    """The noise's characteristic function on a circle that sums of up to MOST_COPIES fit on; its deviation in steps.
+    """Return the noise's characteristic function on a circle that fits sums of up to MOST_COPIES; its deviation in
+    steps.
 
     Noise of a large scale has the shape of noise of a moderate one, to within 1 / deviation².
     """
@@ -87,10 +88,10 @@ def _transform(kind: NoiseKind, scale: Fraction) -> tuple[Floats, float, bool]:
 
 
 def quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance: float) -> float:
-    """t with P(Z > t) ≤ `chance`, in standard deviations of Z, a weighted sum of independent noise.
+    """Return t with P(Z > t) ≤ `chance`, in standard deviations of Z, a weighted sum of independent noise.
 
     Z consists of `copies` terms of equal weight, each noise of this kind and scale, which make up the given part of its
-    variance, and of others, none of which is larger. Z is symmetric, so P(|Z| > t) ≤ 2 · `chance`.
+    variance, and of other terms that are not larger. Z is symmetric, so P(|Z| > t) ≤ 2 · `chance`.
 
     >>> round(quantile("discrete_gaussian", Fraction(10**6), 1, 1.0, 0.025), 2)
     1.96
@@ -114,14 +115,14 @@ def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance
         found = float(_least_place(leading, part, places * (step * math.sqrt(rest)), weights, chance, found))
     places, weights = _normal()
     found = float(_least_place(leading, part, places * math.sqrt(rest), weights, chance, found))
-    # Of noise about as small as its grid, the rest's unknown grid matters as much as its shape: half a step for it.
+    # If noise is about as small as its grid, the unknown grid of the other terms matters too: add half a step.
     small = leading.step * math.sqrt(copies) > 1 / COARSE_BELOW
     return SHAPE_MARGIN * found + (leading.step * math.sqrt(part) / 2 if small else 0.0)
 
 
 @lru_cache(maxsize=1)
 def _normal() -> tuple[Floats, Floats]:
-    """Places and chances of a normal variable."""
+    """Return places and chances of a normal variable."""
     places: Floats = np.linspace(-7, 7, 281)
     weights: Floats = np.exp(-(places**2) / 2)
     return places, weights / weights.sum()
@@ -129,20 +130,21 @@ def _normal() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=256)
 def _spread_out(kind: NoiseKind, scale: Fraction, copies: int) -> tuple[Floats, float, Floats]:
-    """Places of a sum of noise in steps of its grid, the step in its standard deviations, and the places' chances."""
+    """Return places of a sum of noise in grid steps, the step in its standard deviations, and the places' chances."""
     tail = noise_tail(kind, scale, copies)
     weights = -np.diff(tail.reaching)
-    kept = max(1, int(np.count_nonzero(tail.reaching > 1e-14)))
-    places = np.arange(kept, dtype=np.float64)
-    chances = np.concatenate([weights[kept - 1 : 0 : -1], weights[:kept]])
+    length = max(1, int(np.count_nonzero(tail.reaching > 1e-14)))
+    places = np.arange(length, dtype=np.float64)
+    chances = np.concatenate([weights[length - 1 : 0 : -1], weights[:length]])
     return np.concatenate([-places[:0:-1], places]), tail.step, chances / chances.sum()
 
 
 @kernel
 def _least_place(tail: Tail, part: float, places: Floats, weights: Floats, chance: float, known: float) -> float:
-    """The least t, to 1e-4, with Σ weight · P(√part · S > t − place) ≤ chance; or `known`, if that is larger.
+    """Return the least t, to 1e-4, with Σ weight · P(√part · S > t − place) ≤ chance; or `known`, if that is larger.
 
-    By halves; first of all at `known`, for the sum falls as t grows: nothing larger is sought if it will do.
+    The search bisects and tries `known` first: the sum falls as t grows, so if `known` satisfies the bound, the search
+    ends.
     """
     root = np.sqrt(part)
     low, high, middle, first = 0.0, 64.0, known, True
@@ -163,7 +165,7 @@ def _least_place(tail: Tail, part: float, places: Floats, weights: Floats, chanc
 
 @kernel
 def _beyond(tail: Tail, place: float) -> float:
-    """P(S > x) at a place; one on the grid, to within rounding, counts as beyond (the safe side)."""
+    """Return P(S > x) at a place; a place on the grid, up to rounding, counts as beyond (the safe side)."""
     step, reaching, continuous = tail
     last = len(reaching) - 1
     if continuous:
@@ -180,7 +182,7 @@ def _beyond(tail: Tail, place: float) -> float:
 
 
 def _neighbours(part: float) -> set[float]:
-    """The values below and above among a few hundred, so that like regions share their quantiles."""
+    """Return the values below and above among a few hundred, so that similar regions share their quantiles."""
     if part >= LEAST_EVEN_PART:
         steps = min(part, 1.0) * STEPS_OF_PART
         return {
@@ -212,7 +214,7 @@ class Errors:
     """The laws of several errors; all arrays have one entry for each."""
 
     noise: tuple[Noise, ...]
-    lead: Integers  # which noise the largest terms are of
+    lead: Integers  # which noise the largest terms have
     copies: Integers  # how many largest terms there are, all of the same weight
     term: Floats  # the variance of one of them
     variance: Floats
@@ -221,7 +223,9 @@ class Errors:
 
     @classmethod
     def of_regions(cls, law: TreeVariances, noise: dict[int, Noise]) -> Errors:
-        """The errors of least squares for one column, for all regions; `noise` is that of every measured level."""
+        """Return the errors of least squares for one column, for all regions; `noise` holds that of every measured
+        level.
+        """
         levels, parts = law.leading
         measured = sorted(noise)
         lead = np.searchsorted(measured, levels)
@@ -231,7 +235,7 @@ class Errors:
         )
 
     def over_columns(self, weights: Floats | list[float]) -> Errors:
-        """The errors of Σ weight · column over columns with independent errors of these laws."""
+        """Return the errors of Σ weight · column over columns with independent errors of these laws."""
         squares = np.square(np.asarray(weights, dtype=np.float64))
         largest = squares.max()
         alike = int(np.count_nonzero(squares == largest))
@@ -240,7 +244,7 @@ class Errors:
         )
 
     def add_up(self, rows: Integers, starts: Integers) -> Errors:
-        """The errors of sums of independent errors: of those of `rows` from each start to the next."""
+        """Return the errors of sums of independent errors: of those of `rows` from each start to the next."""
         lead, copies, term = self.lead[rows], self.copies[rows], self.term[rows]
         times = np.diff(starts, append=len(rows))
         largest = np.maximum.reduceat(term, starts)
@@ -251,7 +255,8 @@ class Errors:
         return Errors(self.noise, leading, counted, largest, np.add.reduceat(self.variance[rows], starts))
 
     def reach(self, chance: float) -> Floats:
-        """How far each estimate can be off: further to either side only with a probability of at most `chance`.
+        """Return how far each estimate can be off: beyond it to either side only with a probability of at most
+        `chance`.
 
         Errors with the same noise, number of terms and rounded part of the variance share their quantile.
         """

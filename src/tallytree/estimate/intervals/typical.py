@@ -1,24 +1,24 @@
-"""Typical intervals: how far the whole way from measuring to estimating moves counts like the released ones.
+"""Compute typical intervals: how far the whole path from measuring to estimating moves counts like the released ones.
 
-A parametric bootstrap. The released counts play the truth, or others that play it better (a mechanism that draws leaves
-together releases leaves that are more alike than true ones, so their errors would look too small); they may be others
-in each replicate, drawn from a posterior. Other noise of the same law is added to what was measured of them, the
-*same* estimator runs on that, and its deviations from what played the truth are squared and added up, a replicate at a
-time. That noise follows from the measurements (`ReplicateNoise`), so asking twice gives the same. Constraints (whole,
-not negative, adding up) do most of the work where counts are small, so these intervals are several times narrower there
-than guaranteed ones.
+This is a parametric bootstrap. The released counts serve as the truth, unless the mechanism supplies better ones. (A
+mechanism that shrinks leaves releases leaves that are more alike than true ones, so their errors would look too small.)
+The counts that serve as the truth may differ in each replicate, drawn from a posterior. Each replicate adds fresh noise
+of the same law to the measurements of these counts, runs the *same* estimator on the result, and adds up the squared
+deviations from these counts. The noise follows from the measurements (`ReplicateNoise`), so every call gives the same
+intervals. If counts are small, the constraints (non-negative integers that add up) remove most of the noise, so these
+intervals are several times narrower there than guaranteed ones.
 
-They are no guarantee: what the release smoothed away plays no part in the replicates. Ten groups of one odd size in one
-small region, below what the noise lets one see, are neither in the released counts nor within their typical interval.
+They guarantee nothing: replicates do not contain what the release smoothed away. Ten groups of one odd size in one
+small region, hidden by the noise, are neither in the released counts nor within their typical interval.
 
-The factors 2.25 (95 %) and 1.8 (90 %) on the root mean square deviation were set on real and made-up tables to make up
-for its randomness and for the estimator's bias; percentiles of the replicates would cover far too little. Mean squares
-of neighbouring sizes are averaged, and a cell keeps its own where that is larger: size 0 is often by far the commonest,
-and its neighbours err less.
+The factors 2.25 (95 %) and 1.8 (90 %) on the root mean square deviation were set on real and made-up tables to
+compensate for its randomness and for the estimator's bias; percentiles of the replicates would cover far too little.
+Mean squares of neighbouring sizes are averaged, and a cell keeps its own if that is larger: size 0 is often by far the
+commonest, and its neighbours err less.
 
-*Noise of replicates*, of the exact law of a release's noise, is determined by the measurements. Typical intervals are
-computed from what is public, by whoever wants to. Their noise is a ChaCha20 stream under keys that are hashes of the
-measurements, so that whoever asks twice gets the same, from memory and from files, on any number of cores. It hides
+*Noise of replicates* has the exact law of a release's noise and is determined by the measurements. Anyone can compute
+typical intervals from public values. Their noise is a ChaCha20 stream under keys that are hashes of the measurements,
+so every computation gives the same intervals, from memory and from files, on any number of cores. This noise hides
 nothing, and no private value is ever added to it.
 """
 
@@ -59,7 +59,7 @@ FACTOR_AT_LEVEL = ((0.90, 1.8), (0.95, 2.25))
 
 
 class HasCounts(Protocol):
-    """What a mechanism's `estimate` returns, as far as it matters here."""
+    """The part of the result of a mechanism's `estimate` that is used here."""
 
     @property
     def counts(self) -> Integers:
@@ -68,12 +68,12 @@ class HasCounts(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Typical:
-    """What the replicates showed: intervals at any level, and how far every function that was asked for deviates."""
+    """The results of the replicates: intervals at any level, and the deviations of every given function."""
 
     counts: Integers
-    mean_squares: Floats  # of every cell's deviations
+    mean_squares: Floats  # of the deviations, by cell
     most: Integers  # no count of a region exceeds this
-    deviations: tuple[Floats, ...]  # root mean squares of every function's values; not finite where those are not
+    deviations: tuple[Floats, ...]  # root mean squares of every function's values; not finite if the values are not
     replicates: int
     level: float
 
@@ -81,11 +81,11 @@ class Typical:
 
     @cached_property
     def intervals(self) -> Intervals:
-        """The intervals at the level that was asked for."""
+        """Return the intervals at the requested level."""
         return self.intervals_at(self.level)
 
     def intervals_at(self, level: float) -> Intervals:
-        """The intervals at any level, from the same replicates."""
+        """Return the intervals at any level, from the same replicates."""
         level = checked_level(level)
         lower, upper, factor = np.empty_like(self.counts), np.empty_like(self.counts), factor_for(level)
 
@@ -100,13 +100,13 @@ class Typical:
         return Intervals(lower, upper, level, "typical")
 
     def around(self, released: Integers, deviations: Floats, most: Integers) -> Intervals:
-        """Intervals of any released numbers that had these root mean square `deviations` in the replicates."""
+        """Return intervals of any released numbers that had these root mean square `deviations` in the replicates."""
         half = np.maximum(1.0, np.ceil(self.factor * deviations - 1e-9))
         return Intervals(*cover(released - half, released + half, released, most), self.level, "typical")
 
     @property
     def factor(self) -> float:
-        """What a deviation is multiplied with for an interval of the level that was asked for."""
+        """Return the factor of a deviation for an interval of the requested level."""
         return factor_for(self.level)
 
 
@@ -115,7 +115,7 @@ class Simulation(NamedTuple):
 
     estimate: Callable[[Measurements], HasCounts]  # the mechanism's own
     derive_facts: DeriveFacts | None = None  # if given, totals vary too
-    truth: Callable[[int], Integers] | None = None  # for each replicate, where the released counts are unlike the truth
+    truth: Callable[[int], Integers] | None = None  # for each replicate, if the released counts are unlike the truth
 
 
 def typical(
@@ -128,17 +128,17 @@ def typical(
     functions: Sequence[CountsFunction] = (),
     progress: Progress = silent,
 ) -> Typical:
-    """Intervals for the true counts behind released ones, by `replicates` runs of a simulation.
+    """Return intervals for the true counts behind released ones, by `replicates` runs of a simulation.
 
     `functions` take counts `[regions, sizes]` and return a number or an array each (sums, shares, means; ratios on the
     log scale); their deviations come from the same replicates. The half-width of a cell is max(1, ⌈factor · root mean
     square⌉); ends are clipped to 0 and to public totals. Memory: a few arrays of the counts' size beside what one
-    measurement and one estimate need, whatever the number of replicates. The replicates' noise follows from the
+    measurement and one estimate need, for any number of replicates. The replicates' noise follows from the
     measurements, so every call gives the same.
     """
     level, counts = checked_level(level), checked_counts(counts, measurements)
     if isinstance(replicates, bool) or not isinstance(replicates, int | np.integer) or replicates < 2:
-        raise SpecError(f"the number of replicates is {replicates!r}; expected a whole number of at least 2")
+        raise SpecError(f"the number of replicates is {replicates!r}; expected an integer of at least 2")
     squares = np.zeros(counts.shape)
     truth: Integers | None = None
     function_squares: list[Floats] = []
@@ -164,7 +164,7 @@ def typical(
 
 
 def factor_for(level: float) -> float:
-    """2.25 for 95 % and 1.8 for 90 %; for other levels the normal quantile times a line through those two's ratios.
+    """Return 2.25 for 95 % and 1.8 for 90 %; for other levels the normal quantile times a line through their ratios.
 
     >>> [round(factor_for(level), 2) for level in (0.8, 0.9, 0.95, 0.99)]
     [1.32, 1.8, 2.25, 3.23]
@@ -179,7 +179,7 @@ def factor_for(level: float) -> float:
 
 
 def without_noise(part: Measurement, counts: Integers, measurements: Measurements) -> Integers:
-    """What a measurement would have been without noise if `counts` were the truth; not for lists of sizes."""
+    """Return a measurement without noise if `counts` were the truth; not for lists of sizes."""
     tree = measurements.hierarchy
     rows = tree.on_level(counts, part.level).sum(axis=0) if part.summed else counts[tree.level_slice(part.level)]
     return view_of(part.view, rows, measurements.first_size, part.sizes)
@@ -188,11 +188,11 @@ def without_noise(part: Measurement, counts: Integers, measurements: Measurement
 def simulate_measurements(
     measurements: Measurements, counts: Integers, noise: ReplicateNoise, derive_facts: DeriveFacts | None = None
 ) -> Measurements:
-    """What might have been measured if `counts` were the truth. Nothing is spent.
+    """Simulate measurements as if `counts` were the truth. No budget is spent.
 
-    Lists of sizes are as long as the first stage says, so its facts are derived first, from their own noise; a
-    largest size that was derived stays, for it decides which sizes there are, and so does the way that a plan took at
-    its branch rule, for it decides what there is to measure.
+    The first stage sets the length of lists of sizes, so its totals are simulated first, from their own noise. A
+    largest size from the first stage stays fixed, because it decides which sizes exist. So does the branch that an
+    adaptive plan took, because it decides what is measured.
     """
     parts = measurements.measured
     again = {}
@@ -218,7 +218,7 @@ def simulate_measurements(
 
 
 def _with_neighbours(squares: Floats) -> Floats:
-    """Mean squares of cells or, where these are larger, the means of those of neighbouring sizes."""
+    """Return mean squares of cells or, if larger, the means of those of neighbouring sizes."""
     sizes = squares.shape[1]
     reach = SIZES_EITHER_SIDE if sizes >= FEWEST_SIZES_TO_AVERAGE else 0
     sums, terms = np.zeros_like(squares), np.zeros(sizes)
@@ -241,19 +241,19 @@ HASHED_AT_ONCE = 1 << 20  # values
 
 
 def digest_of(measurements: Measurements) -> bytes:
-    """A digest of what was measured: of the values, how they were asked for, and their noise."""
+    """Return a digest of the measurements: of the values, their queries, and their noise."""
     found = hashlib.sha256(b"tallytree replicates")
     for part in measurements.measured:
         band = (*(() if part.sizes is None else part.sizes), *(("summed",) if part.summed else ()))
         found.update(repr((part.view, part.level, part.noise, str(part.scale), part.values.shape, *band)).encode())
         flat = part.values.reshape(-1)
         for start, stop in blocks(len(flat), HASHED_AT_ONCE):
-            found.update(flat[start:stop].astype("<i8").tobytes())  # kept in 32 or 64 bits, they are the same values
+            found.update(flat[start:stop].astype("<i8").tobytes())  # the same values, stored in 32 or 64 bits
     return found.digest()
 
 
 def chances(seed: bytes, replicate: int, count: int) -> Floats:
-    """Numbers that are uniform from 0 to 1 (and less than 1), for one replicate; independent of its noise."""
+    """Return numbers that are uniform from 0 to 1 (and less than 1), for one replicate; independent of its noise."""
     key = hashlib.sha256(seed + b"chances" + replicate.to_bytes(8, "little")).digest()
     uniform: Floats = (KeyedWords(key).words(count) >> np.uint64(11)).astype(np.float64)
     uniform *= 2.0**-53
@@ -267,7 +267,7 @@ class ReplicateNoise:
         self._seed, self._drawn = seed + replicate.to_bytes(8, "little"), 0
 
     def draw(self, kind: NoiseKind, scale: Fraction, count: int) -> Integers:
-        """The next `count` draws; every block has a key of its own, so threads do not change them."""
+        """Return the next `count` draws; every block has its own key, so the number of threads does not change them."""
         sampler = laplace_sampler(scale) if kind == "discrete_laplace" else gaussian_sampler(scale)
         prefix = self._seed + self._drawn.to_bytes(8, "little")
         self._drawn += 1

@@ -1,15 +1,16 @@
-"""Sums over regions: custom areas, sums over categories, and the fewest nodes of the tree that make one up.
+"""Write sums over regions (custom areas, sums over categories) with the fewest nodes of the tree.
 
 *Cover.* A set of leaves is written with signed nodes of the tree: a node adds all its leaves or takes them away, and a
 leaf is inside if the signs of the nodes above and at it add up to 1, and outside if to 0. 49 of 50 states are the
-nation minus one. With f(v, s) the fewest nodes below v that make its leaves right if the signs down to v add up to s,
+nation minus one. Let f(v, s) be the fewest nodes below v that give its leaves the right sums if the signs down to v add
+up to s:
 
     f(leaf, s) = 0 if the leaf is inside and s = 1 or outside and s = 0, else ∞
     f(v, s)    = Σ over children c of min(f(c, s), 1 + f(c, 1 − s))
 
-and min(f(root, 0), 1 + f(root, 1)) is the least of all. Sums other than 0 and 1 gain nothing: let every sum on the way
-down be cut off at 0 and 1; then signs stand at no other nodes than before, each of them again −1, 0 or +1, and the
-leaves' sums, 0 or 1, are what they were.
+and min(f(root, 0), 1 + f(root, 1)) is the least of all. Sums other than 0 and 1 gain nothing. Cut every sum on the way
+down off at 0 and 1: signs then stand at the same nodes as before or fewer, each of them again −1, 0 or +1, and the
+leaves' sums, 0 or 1, do not change.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from tallytree.domain.hierarchy import Hierarchy
 
 Signed = tuple[tuple[int, ...], tuple[int, ...]]  # nodes that are added, nodes that are taken away
 UNREACHABLE = 1 << 40  # more nodes than any tree has
-NO_BOUND = 2.0**62  # what limits are where there is none
+NO_BOUND = 2.0**62  # stands for the absence of a limit
 
 
 @dataclass(frozen=True, eq=False)
 class Unions:
-    """Sums over regions (rows of a tree), each over some of which none is within another.
+    """Sums over regions (rows of a tree); no region of a sum lies within another one of it.
 
-    Where the tree is by category, `whole` are sums over all categories among them, as regions without categories, and
-    `places` says which ones.
+    If the tree is by category, `whole` holds the sums over all categories among them, as regions without categories,
+    and `places` says which sums these are.
     """
 
-    rows: Integers  # of all sums, one after another
+    rows: Integers  # the regions of all sums, one after another
     starts: Integers  # where the rows of each begin
     places: Integers
     whole: Unions | None = None
@@ -48,7 +49,7 @@ class Unions:
 
     @classmethod
     def of_regions(cls, regions: Sequence[Iterable[int]], whole: Sequence[Iterable[int] | None] = ()) -> Unions:
-        """From lists of regions, none empty; `whole` are those without categories, None where it is not such a sum."""
+        """Build sums from lists of regions, none empty; `whole` are those without categories, None for other sums."""
         each = [np.array(sorted(some), dtype=np.int64) for some in regions]
         places = [place for place, some in enumerate(whole) if some is not None]
         return cls(
@@ -60,7 +61,7 @@ class Unions:
 
     @classmethod
     def of_margins(cls, tree: Hierarchy) -> Unions:
-        """The sums over categories that a table has beside the tree's rows, margin by margin; none without."""
+        """Return the sums over categories that a table has beside the tree's rows, margin by margin; none without."""
         if not tree.by.columns:
             return cls.of_regions([])
         regions, rows = np.arange(len(tree.regions)), tree.cell_rows
@@ -70,32 +71,32 @@ class Unions:
         return cls(nodes, np.cumsum(sizes) - sizes, regions, cls(regions, regions, regions[:0]))
 
     def __len__(self) -> int:
-        """How many sums there are."""
+        """Return how many sums there are."""
         return len(self.starts)
 
     @property
     def sizes(self) -> Integers:
-        """How many regions each is a sum of."""
+        """Return how many regions each sum has."""
         return np.diff(self.starts, append=len(self.rows))
 
     def of(self, place: int) -> Integers:
-        """The regions of one sum."""
+        """Return the regions of one sum."""
         return self.rows[self.starts[place] :][: self.sizes[place]]
 
     def add_up(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Sums `[unions, …]` of values `[regions, …]`."""
+        """Return sums `[unions, …]` of values `[regions, …]`."""
         if not len(self):
             return values[:0]
         found: NDArray[Any] = np.add.reduceat(values[self.rows], self.starts, axis=0)
         return found
 
     def limits(self, most: Integers) -> Integers:
-        """The sums of upper limits, 2⁶² where there is none."""
+        """Return the sums of upper limits, or 2⁶² for a sum without a limit."""
         found: Integers = np.minimum(self.add_up(most.astype(np.float64)), NO_BOUND).astype(np.int64)
         return found
 
     def share_a_branch(self, tree: Hierarchy) -> NDArray[np.bool_]:
-        """Which sums have two regions below (or at) the same child of the root."""
+        """Return which sums have two regions below (or at) the same child of the root."""
         branch = np.arange(len(tree))
         for level in range(2, tree.depth):
             rows = tree.level_slice(level)
@@ -103,21 +104,21 @@ class Unions:
         return self._repeat(branch[self.rows])
 
     def covers(self, tree: Hierarchy) -> dict[int, Signed]:
-        """The fewest signed nodes of sums that may be made up of fewer than their regions.
+        """Return the fewest signed nodes of sums that may need fewer nodes than they have regions.
 
-        A sum of regions with different parents is none of them if each parent has other children: each has a child
-        inside and one outside, so a node is needed at it or below it.
+        A sum of regions with different parents is not among them if each parent has other children: each parent has a
+        child inside and one outside, so a node is needed at it or below it.
         """
         families = np.diff(tree.child_starts)
         if tree.by.columns:
-            families[0] = 0  # the sum over all categories is no region, and known less well than its parts
+            families[0] = 0  # the sum over all categories is not a region, and is known less precisely than its parts
         parents = tree.parents[self.rows]
         alike = self._repeat(np.where(families[parents] > 0, parents, -1 - np.arange(len(parents))))
         possible = alike | (self.add_up((families == 1)[tree.parents]) > 0)
         return {place: fewest_nodes(self.of(place).tolist(), tree) for place in np.flatnonzero(possible).tolist()}
 
     def _repeat(self, keys: Integers) -> NDArray[np.bool_]:
-        """Which sums have the same key twice."""
+        """Return which sums contain the same key twice."""
         owner = np.repeat(np.arange(len(self)), self.sizes)
         order = np.lexsort([keys, owner])
         again = (np.diff(owner[order]) == 0) & (np.diff(keys[order]) == 0)
@@ -130,7 +131,7 @@ class Unions:
 
 
 def leaf_range(region: int, hierarchy: Hierarchy) -> range:
-    """The leaves of a region, by their indices among all regions: they stand one after another."""
+    """Return the leaves of a region, by their indices among all regions: they are consecutive."""
     start, stop = region, region + 1
     for _ in range(int(hierarchy.level_of[region]), hierarchy.depth - 1):
         start, stop = int(hierarchy.child_starts[start]), int(hierarchy.child_starts[stop])
@@ -138,12 +139,12 @@ def leaf_range(region: int, hierarchy: Hierarchy) -> range:
 
 
 def leaves_of(regions: Sequence[int], hierarchy: Hierarchy) -> Integers:
-    """The leaves of several regions, as often as they are named."""
+    """Return the leaves of several regions, as often as they are named."""
     return np.concatenate([np.asarray(leaf_range(region, hierarchy), dtype=np.int64) for region in regions])
 
 
 def largest_regions(leaves: Integers, hierarchy: Hierarchy) -> tuple[int, ...]:
-    """The fewest regions, none within another, that hold exactly these leaves (of which each is given once).
+    """Return the fewest regions, none within another, that hold exactly these leaves (each given once).
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "GA", "NY"], "county": ["1", "2", "3"]}, ["state", "county"])
     >>> [tree.ids[region] for region in largest_regions(np.array([3, 4]), tree)]
@@ -160,10 +161,10 @@ def largest_regions(leaves: Integers, hierarchy: Hierarchy) -> tuple[int, ...]:
 
 
 def fewest_nodes(regions: Sequence[int], hierarchy: Hierarchy) -> Signed:
-    """The signed nodes that make up a union of regions, as few as there can be; where it is a tie, none is taken away.
+    """Return the fewest signed nodes that make up a union of regions; in a tie, no node is subtracted.
 
-    Looked at are nodes with a leaf inside, and what stands right below them: elsewhere f is 0 for a sum of 0, and the
-    node itself has to be taken away for a sum of 1.
+    The search visits nodes with a leaf inside, and their children: elsewhere f is 0 for a sum of 0, and the node itself
+    has to be subtracted for a sum of 1.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA"] * 4, "county": ["1", "2", "3", "4"]}, ["state", "county"])
     >>> fewest_nodes([1, 2, 3], tree), fewest_nodes([1, 2], tree)

@@ -87,7 +87,7 @@ _Exact = partial(
 )
 _Relaxed = partial(
     Mechanism,
-    keeps="nothing but whole numbers, none negative: regions need not add up",
+    keeps="nothing but integers, none negative: regions need not add up",
     cost="a quadratic program (Clarabel)",
     use="comparison with the paper",
     refused="it rounds every number by itself, so regions need not add up to the region above them",

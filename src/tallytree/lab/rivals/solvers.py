@@ -6,7 +6,7 @@ Different here: only the grand total is fixed (the paper's (H2) cannot hold for 
 counts, how many groups have at least a size, which do not rise with the size; levels have weights; and a solver's
 variables are deviations from the noisy counts, because on raw counts a "solved" can be some percent above the optimum.
 
-SCIP knows linear objectives. The square of a whole number d is the largest of the lines (2k + 1)d − k(k + 1) through
+SCIP knows linear objectives. The square of an integer d is the largest of the lines (2k + 1)d − k(k + 1) through
 the parabola's neighbouring whole points, so some of them give a lower bound, and lines are added until the bound equals
 the cost of a solution in hand: that one is optimal, whatever lines are missing. The first lie around the relaxation.
 """
@@ -67,7 +67,7 @@ def hierarchical_exact(
 def hierarchical_relaxed(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """Model 1 without whole numbers, rounded cell by cell: nearest, but the counts may not add up."""
+    """Model 1 without integers, rounded cell by cell: nearest, but the counts may not add up."""
     return _rounded(_relaxed(_model_1(noisy, hierarchy, total, weights)))
 
 
@@ -84,7 +84,7 @@ def cumulative_exact(
 def cumulative_relaxed(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, upper: Integers | None = None, weights: Weights = None
 ) -> Integers:
-    """Model 2 without whole numbers, rounded cell by cell: no region's counts rise, but they may not add up."""
+    """Model 2 without integers, rounded cell by cell: no region's counts rise, but they may not add up."""
     counts = _rounded(_relaxed(_model_2(noisy, hierarchy, upper, weights)))
     # Rounding keeps the order; a solver's last digits may not.
     return np.minimum.accumulate(counts, axis=1)

@@ -138,7 +138,7 @@ class HgemOptions:
 def _check_rounds(rounds: int, selecting: float, totals_share: float) -> None:
     """Refuse options that no run can have."""
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise SpecError(f"rounds must be a whole number of at least 1, not {rounds!r}")
+        raise SpecError(f"rounds must be an integer of at least 1, not {rounds!r}")
     if not 0 < selecting < 1 or not 0 < totals_share < 1:
         raise SpecError("selecting and totals_share must lie between 0 and 1")
 

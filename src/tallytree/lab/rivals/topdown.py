@@ -18,7 +18,7 @@ Different here: the root's counts by size keep the public total, where there is 
 
 InfTDA (Boninsegna and Silvestri, arXiv 2412.09256; for any hierarchy 2505.05347) moves children so that the largest
 move is the least there can be. With a parent of c and its children measured
-as y, the moves z are whole numbers with
+as y, the moves z are integers with
 
     min max |z|   subject to   Σ (y + z) = c,   y + z ≥ 0.
 
@@ -216,7 +216,7 @@ def _move_all(counts: Integers, child_starts: Integers, first_leaf: int, start: 
 
 @kernel
 def move(children: Integers, amount: int) -> None:
-    """Move the children, in place, to non-negative whole numbers that add up to `amount`, none further than it must."""
+    """Move the children, in place, to non-negative integers that add up to `amount`, none further than it must."""
     count = len(children)
     held: int = children.sum()
     level: int = -((held - amount) // count)  # the mean move, rounded up
