@@ -249,7 +249,7 @@ def test_a_unit_and_a_budget_can_be_given_in_the_words_of_a_spec():
         ({"noise": "laplace"}, "expected tallytree or opendp"),
         ({"mechanism": "joint-count"}, "unknown mechanism 'joint-count'; did you mean 'joint-counts'"),
         ({"group_sizes": ROWS}, "group_sizes is of type Table; expected a GroupSizes"),
-        ({"shares": {"stat": 1, "county": 1, "total": 1}}, "level 'stat', which there is not; did you mean 'state'"),
+        ({"shares": {"stat": 1, "county": 1, "total": 1}}, "unknown level 'stat'; did you mean 'state'"),
     ],
 )
 def test_the_error_says_what_was_expected(arguments, expected):

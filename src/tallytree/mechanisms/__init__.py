@@ -1,6 +1,6 @@
 """The table of mechanisms. A mechanism is what to measure plus how to estimate from it; `MECHANISMS` holds them all.
 
-To add one, write its estimator in the file of its family and put a row beside it, into `ROWS`:
+To add a mechanism, write its estimator in the file of its family and add a row to `ROWS` there:
 
     def my_way(measurements: Measurements) -> Estimate:
         counts = nearest_consistent(measurements.stacked("counts"), measurements.hierarchy)
@@ -8,13 +8,13 @@ To add one, write its estimator in the file of its family and put a row beside i
 
     Mechanism(
         name="my-way", symbol="M", paper="where it is described", view="counts", estimate=my_way,
-        cost="what it takes", use="when to take it",
+        cost="what it takes", use="when to use it",
     )
 
 A row measures its view on every level and promises that regions add up, with the grand total where that is public; the
-other fields of `Mechanism` say what else holds. The command, plans, experiments and verification read the table. One
-that measures something else, or takes options, is a subclass: `count_of_counts` has some. A new family is a module with
-`ROWS`, named once more below.
+other fields of `Mechanism` say what else holds. The command, plans, experiments and verification read the table. A
+mechanism that measures something else, or takes options, is a subclass: see `count_of_counts`. A new family is a module
+with `ROWS`, to be added to the list below.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-
 
 
 def mechanism_named(name: str) -> Mechanism:
-    """Look one up by name."""
+    """Return the mechanism of that name."""
     if not isinstance(name, str) or name not in MECHANISMS:
         can_be_released = [row.name for row in MECHANISMS.values() if not row.refused]
         raise SpecError(f"unknown mechanism {told(name)}; {did_you_mean(name, ['auto', *can_be_released])}")
@@ -64,7 +64,7 @@ def mechanism_named(name: str) -> Mechanism:
 
 
 def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[str, Any] | None = None) -> Mechanism:
-    """A mechanism to release with, by name or as it is; one that these data or this unit rule out is refused.
+    """Return a mechanism to release with, by name or as given; refuse one that these data or this unit rule out.
 
     `auto` decides from public facts alone: `tallytree` where `leans_to_at_least` says so, otherwise counts, jointly
     with every region's total where totals are public. (Where there is a public prior, predicted errors decide instead:
@@ -81,13 +81,13 @@ def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[
 
 
 def leans_to_at_least(neighbours: Neighbours) -> bool:
-    """Do noisy survival counts say more than noisy counts of how many groups there are of each size and above?
+    """Return whether noisy `at_least` counts are more precise than noisy counts, as estimates of `at_least` counts.
 
-    Let one entity change survival counts by a and counts by c in all (L1), so that numbers have noise of variance a² v
-    and c² v. A survival count got from counts is the sum of those from its size up, about K/2 of them on average:
-    c² v K/2. If the total is public, it may as well be the total less those below, and the best of both has about
-    c² v K/6 on average, as a bridge has that is tied at both ends. So counts are better from a² = c² K/2, or c² K/6,
-    on: where an entity may add much to its group, and for whole groups, which change all K survival counts.
+    Let one entity change `at_least` counts by a and counts by c in all (L1), so that numbers have noise of variance a²
+    v and c² v. An `at_least` count derived from counts is the sum of those from its size up, about K/2 of them on
+    average: c² v K/2. If the total is public, it can also be the total less those below. The best combination has about
+    c² v K/6 on average, like a bridge tied at both ends. So counts are better from a² = c² K/2, or c² K/6, on. That is
+    the case if an entity may add much to its group, and for entire groups, which change all K `at_least` counts.
     """
     survival = neighbours.sensitivity("at_least", summed=True).l1
     counts = neighbours.sensitivity("counts").l1
@@ -106,9 +106,11 @@ def prepare(
     shares: Shares | None = None,
     priority: str | None = None,
 ) -> tuple[Mechanism, Plan]:
-    """A mechanism with everything decided, and its plan, from public facts alone; or an error, before any is spent.
+    """Return a mechanism with all decisions made, and its plan, from public facts alone, or raise an error before
+    spending.
 
-    `priority` stands for shares. One that measures leaves only takes no shares, and `leaves` is what it does anyway.
+    `priority` takes the place of shares. A mechanism that measures only leaves takes no shares, and acts as `leaves`
+    asks.
     """
     chosen = choose(mechanism, neighbours, options)
     chosen = chosen.suited_to(neighbours, hierarchy, totals)
@@ -120,19 +122,20 @@ def prepare(
     except SpecError:
         if mechanism != "auto" or options or chosen.view not in NEAREST:
             raise
-        chosen = MECHANISMS[NEAREST[chosen.view]]  # asks for the same and can do with it
+        chosen = MECHANISMS[NEAREST[chosen.view]]  # measures the same and can use it
         chosen.check(neighbours, hierarchy, plan)
     check_range(neighbours, hierarchy, totals, plan)
     return chosen, plan
 
 
 def instead_of(mechanism: Mechanism, measurements: Measurements) -> Iterator[Mechanism]:
-    """Those that can estimate from what another one measured, should that one fail: the more accurate first.
+    """Return the mechanisms that can estimate from another one's measurements if that one fails, the more accurate
+    first.
 
-    The nearest consistent counts where one view was measured on every level, for all sizes at once; then the leaves
-    added up, which takes each leaf by itself and works on whatever was measured of them. Totals that were measured
-    first, and totals over all categories that are public, are kept by the leaves alone. A chain goes through all
-    regions, so none but its own mechanism can read it.
+    First come the nearest consistent counts, if one view was measured on every level, for all sizes at once. Then come
+    the leaves added up, which estimates each leaf separately from any measurements of the leaves. Only the latter keeps
+    totals that were measured first and public totals over all categories. A chain goes through all regions, so only its
+    own mechanism can read it.
     """
     parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
     views, first_stage = {part.view for part in parts}, measurements.first_stage

@@ -1,16 +1,16 @@
-"""How `tallytree` divides a budget over the levels where nothing is said: so that no level is far behind.
+"""Allocate the budget of `tallytree` to the levels by default, so that no level is far behind.
 
-Whoever spends everything on the leaves is good there, whoever spends alike on all levels is good above. The best of
-the two is what a level is held against. The shares sought are those for which the errors of all levels, divided by
-that, have the least sum of fourth powers: a mean that looks at the worst level most. It takes public facts alone: the
-budget and the number of regions on each level. What comes out is worth more than a formula: a level whose regions have
-few children need not be measured, for its sums are good enough, and with a large budget noise falls so fast that
-everything goes to the leaves.
+Spending everything on the leaves gives small errors there; equal shares give small errors above. For each level, the
+smaller of the two errors is the reference. The chosen shares minimise the sum of fourth powers of the levels' errors
+relative to these references, a mean that weights the worst level most. The search uses public facts alone: the budget
+and the number of regions on each level. It finds more than a formula would. A level whose regions have few children
+need not be measured, because its sums are good enough. With a large budget, noise falls so fast that everything goes to
+the leaves.
 
-*The model.* Noise of variance v(share) on each number; a region's own measurement and the sum of its children's
-estimates are weighed by their variances, from the leaves up; then from the root down a child gains from its parent what
-the parent knows better. Integers err by E|X| of the discrete Laplace distribution with that variance, which falls
-faster than its root once the noise is below one. Regions of a level count as alike.
+*The model.* Each number has noise of variance v(share). From the leaves up, a region's own measurement and the sum of
+its children's estimates are weighted by their variances. From the root down, a child then gains from its parent's
+smaller error. Integers err by E|X| of the discrete Laplace distribution with that variance, which falls faster than its
+root once the noise is below one. All regions of a level are treated alike.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ class EitherWay(NamedTuple):
 Shares = Mapping[str, Number] | Sequence[Number] | EitherWay
 Priority = Literal["upper", "balanced", "leaves"]
 
-PARTS = 100  # that the budget is divided into
-POWER = 4  # of the ratios that are added up
-MOST_LEVELS = 16  # beyond, the search would take seconds
-STEPS = (1, 2, 4, 8)  # parts that change levels at a time
-NEGLIGIBLE = 1e-9  # a gain that is not one
-LEAST_ERROR = 1e-6  # of a group: smaller ones are as good as none, and ratios of them say nothing
-LEAST_COST, MOST_COST = 1e-12, 300.0  # beyond, floats would hold nothing or everything
-FEW_ERRORS = 0.25  # a variance: as many integers in a hundred are off by one, or fewer
+PARTS = 100  # parts of the budget
+POWER = 4  # the power of the ratios that are added up
+MOST_LEVELS = 16  # with more levels, the search would take seconds
+STEPS = (1, 2, 4, 8)  # parts that move between levels at a time
+NEGLIGIBLE = 1e-9  # smaller gains do not count
+LEAST_ERROR = 1e-6  # of a group: smaller errors count as zero, and their ratios mean nothing
+LEAST_COST, MOST_COST = 1e-12, 300.0  # beyond these, floats underflow or overflow
+FEW_ERRORS = 0.25  # a variance: about a quarter of the integers are off by one, or fewer
 
 
 def every_level(
     view: View, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None
 ) -> Plan:
-    """Ask for `view` on every level; shares by level name or from the top down, equal if not given."""
+    """Plan to measure `view` on every level; shares by level name or from the top down, equal if not given."""
     parts = level_shares(hierarchy, shares)
     return Plan(budget, unit, tuple(MeasurementQuery(view, level, share) for level, share in enumerate(parts)))
 
 
 def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: bool = False) -> tuple[Fraction, ...]:
-    """Exact shares from the top level down. Integers and fractions of any sum are read as proportions.
+    """Return exact shares from the top level down. Integers and fractions of any sum are read as proportions.
 
-    With `some_without` a level may have none; of a tree by category the root over all categories may be left out.
+    With `some_without`, a level may have no share. In a tree by category, the root over all categories may be left out.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> level_shares(tree, {"total": 1, "state": 3})
@@ -78,7 +78,7 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
     if isinstance(given, Mapping):
         if unknown := [level for level in given if level not in levels]:
             hint = did_you_mean(unknown[0], levels)
-            raise SpecError(f"shares name the level {unknown[0]!r}, which there is not; {hint}")
+            raise SpecError(f"shares name an unknown level {unknown[0]!r}; {hint}")
         if any(level not in given for level in levels if level not in optional):
             raise SpecError(f"shares must name each level once: {', '.join(levels)}")
         given = [given.get(level, 0) for level in levels]
@@ -99,7 +99,7 @@ def level_shares(hierarchy: Hierarchy, shares: Shares | None, *, some_without: b
 
 
 def priority_shares(hierarchy: Hierarchy, priority: str) -> tuple[Fraction, ...]:
-    """Shares by what matters most: `upper` gives each level twice the share of the next, `leaves` half of it.
+    """Return shares by priority: `upper` gives each level twice the share of the next, `leaves` half of it.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
     >>> priority_shares(tree, "upper")
@@ -112,7 +112,7 @@ def priority_shares(hierarchy: Hierarchy, priority: str) -> tuple[Fraction, ...]
 
 
 def choose_shares(hierarchy: Hierarchy, shares: Shares | None, priority: str | None) -> Shares | None:
-    """The shares that were given, or those of a priority; not both."""
+    """Return the given shares, or those of a priority; refuse both together."""
     if priority is None:
         return shares
     if shares is not None:
@@ -121,7 +121,7 @@ def choose_shares(hierarchy: Hierarchy, shares: Shares | None, priority: str | N
 
 
 def balanced_shares(hierarchy: Hierarchy, budget: Budget) -> list[int]:
-    """Shares from the top level down, as proportions. Upper levels may have none; the lowest has one.
+    """Return shares from the top level down, as proportions. Upper levels may have none; the lowest has one.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "GA", "NY", "NY"], "county": list("abcd")}, ["state", "county"])
     >>> balanced_shares(tree, Budget(epsilon=1))  # two counties a state: their sums are good enough
@@ -137,7 +137,7 @@ def balanced_shares(hierarchy: Hierarchy, budget: Budget) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _balanced(regions: tuple[int, ...], budget: Budget) -> tuple[int, ...]:
-    """From several beginnings, the one change that gains most at a time, until none gains anything."""
+    """From several starting points, make the single change that gains most until no change gains anything."""
     depth, noise = len(regions), _noise(budget)
     best = [
         min(one, other)
@@ -169,7 +169,7 @@ def _balanced(regions: tuple[int, ...], budget: Budget) -> tuple[int, ...]:
 
 
 def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """An upper level with another share, at the cost of the leaves; or some parts from one upper level to another."""
+    """Return shares in which parts move between an upper level and the leaves, or between two upper levels."""
     upper, leaves = shares[:-1], shares[-1]
     found = [shares]
     for level, share in enumerate(upper):
@@ -185,7 +185,7 @@ def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def predicted_leaf_error(plan: Plan, neighbours: Neighbours, hierarchy: Hierarchy) -> float:
-    """The expected error of one number of the lowest level: see the model."""
+    """Return the expected error of one number of the lowest level: see the model."""
     asked = [query for query in plan.branches[-1].queries if query.view not in BESIDE_SIZES]
     shares = [0.0] * hierarchy.depth
     for query in asked:
@@ -196,12 +196,12 @@ def predicted_leaf_error(plan: Plan, neighbours: Neighbours, hierarchy: Hierarch
 
 
 def hardly_noisy(budget: Budget) -> bool:
-    """Is the noise so small, if all is spent on one level, that most numbers are exact?"""
+    """Return whether the noise is so small, if all is spent on one level, that most numbers are exact."""
     return _noise(budget)(1.0) < FEW_ERRORS
 
 
 def level_errors(regions: Sequence[int], noise: Callable[[float], float], shares: Sequence[float]) -> list[float]:
-    """The expected error of one number on each level: see the model."""
+    """Return the expected error of one number on each level: see the model."""
     last = len(regions) - 1
     known = [noise(share) for share in shares]
     for level in range(last - 1, -1, -1):
@@ -214,8 +214,10 @@ def level_errors(regions: Sequence[int], noise: Callable[[float], float], shares
 
 
 def _noise(budget: Budget, sensitivity: Sensitivity | None = None) -> Callable[[float], float]:
-    """The variance of the noise on a number by the share that measures it; without a sensitivity one entity changes
-    the numbers of a level by 1 in all."""
+    """Return the variance of the noise on a number by the share that measures it.
+
+    Without a sensitivity, one entity changes the numbers of a level by 1 in all.
+    """
     l1, l2_squared = (1, 1) if sensitivity is None else (sensitivity.l1, sensitivity.l2_squared)
     amount = float(budget.amount) / float(l2_squared if budget.currency == "rho" else l1)
 
@@ -231,7 +233,7 @@ def _noise(budget: Budget, sensitivity: Sensitivity | None = None) -> Callable[[
 
 
 def _error(variance: float) -> float:
-    """E|X| of the discrete Laplace distribution with this variance: v = 2 r / (1 − r)², E|X| = 2 r / (1 − r²)."""
+    """Return E|X| of the discrete Laplace law with this variance: v = 2 r / (1 − r)², E|X| = 2 r / (1 − r²)."""
     if variance < 1e-6:
         return variance
     ratio = (variance + 1 - sqrt(2 * variance + 1)) / variance

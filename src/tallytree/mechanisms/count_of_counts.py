@@ -1,10 +1,10 @@
 """The mechanisms of the count-of-counts paper (Kuo and others, 2018): `naive`, `coc-matching` and `bottom-up`.
 
-Every region is estimated by itself from the view that its level's method measures (Section 4), and then the levels are
-made to agree: by matching groups of a region with groups of the regions below it (Section 5), or, bottom-up, by adding
-leaves up. Different here: any number of levels, a method for each; the exact variance of the noise; and, where the list
-of groups is not public, totals that are measured with a share of the budget of their own (the paper's footnote 5), as a
-largest size can be (footnote 6).
+Every region is estimated separately from the view that its level's method measures (Section 4). Then the levels are
+made consistent: by matching groups of a region with groups of the regions below it (Section 5), or, bottom-up, by
+adding leaves up. Different here: any number of levels, with a method for each; the exact variance of the noise; and, if
+the list of groups is not public, totals that are measured with their own share of the budget (the paper's footnote 5),
+as a largest size can be (footnote 6).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
 from tallytree.privacy.plan import MeasurementQuery, Plan
 
 DEVIATIONS_ABOVE_LARGEST = 5  # standard deviations of noise by which a measured largest size is raised
-SIZES_PER_GROUP = 10  # with fewer groups than a public largest size divided by this, sizes are taken for sparse
+SIZES_PER_GROUP = 10  # with fewer groups than a public largest size divided by this, sizes count as sparse
 
 
 class Method(NamedTuple):
-    """How one region is estimated by itself."""
+    """How one region is estimated on its own."""
 
     symbol: str
     view: View
-    power: int  # of the deviations that are summed up
+    power: int  # the power of the deviations that are summed up
     spread: int  # the variance of a run's size, times its groups, in variances of the noise (Section 5.1)
 
 
@@ -57,11 +57,11 @@ LEAVES_METHOD: dict[View, str] = {"at_least": "cumulative", "sorted_sizes": "sor
 MATCHED = tuple(name for name in METHODS if name != "naive")
 
 _COC = "Kuo, Chiu, Kifer, Hay, Machanavajjhala: Differentially Private Hierarchical Count-of-Counts Histograms (2018)"
-_FIRST = "before that, if asked to, totals and the largest size"
+_FIRST = "before that, if requested, totals and the largest size"
 
 
 def _views(methods: Sequence[str]) -> str:
-    """The views that methods work on, each once and with their names."""
+    """Return the views that the methods work on, each once, with the methods' names."""
     named: dict[str, list[str]] = {}
     for name in methods:
         named.setdefault(METHODS[name].view, []).append(name)
@@ -69,9 +69,9 @@ def _views(methods: Sequence[str]) -> str:
 
 
 class Settings(NamedTuple):
-    """The options of the count-of-counts mechanisms; each takes some of them."""
+    """The options of the count-of-counts mechanisms; each mechanism takes some of them."""
 
-    methods: tuple[str, ...] | None = None  # from the top level down; None: chosen from public facts
+    methods: tuple[str, ...] | None = None  # from the top level down; None chooses from public facts
     method: str = "cumulative"  # of the leaves
     merge: str = "weighted"  # or "plain"
     totals_share: Fraction | None = None  # of the budget, for private totals
@@ -79,7 +79,7 @@ class Settings(NamedTuple):
 
     @property
     def aside(self) -> Fraction:
-        """What is set aside for totals and the largest size."""
+        """Return the share that is set aside for totals and the largest size."""
         return (self.totals_share or Fraction(0)) + (self.largest_share or Fraction(0))
 
 
@@ -96,11 +96,11 @@ class CountOfCounts(Optioned):
 
     @staticmethod
     def read_option(option: str, value: Any) -> Any:
-        """An option's value as the settings have it, or a SpecError."""
+        """Return an option's value as the settings hold it; refuse a wrong one with a SpecError."""
         return _checked(option, value)
 
     def set(self, **changed: Any) -> Self:
-        """The mechanism with some of its settings changed."""
+        """Return the mechanism with some of its settings changed."""
         found = super().set(**changed)
         if found.settings.aside >= 1:
             raise SpecError("totals_share and largest_share leave nothing of the budget for the sizes themselves")
@@ -108,20 +108,20 @@ class CountOfCounts(Optioned):
 
     @property
     def _methods(self) -> tuple[str, ...]:
-        """The methods of the levels that it measures, from the top down; none if they are still to be chosen."""
+        """Return the methods of the measured levels, from the top down; empty if they are still to be chosen."""
         return self.settings.methods or ()
 
     @property
     def variant(self) -> str:
-        """The paper's name for the choice of methods."""
+        """Return the paper's name for the choice of methods."""
         return "×".join(METHODS[name].symbol for name in self._methods) or "a method for each level, from public facts"
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
-        """Refuse what cannot be released, from public facts alone: before anything is spent."""
+        """Refuse data that cannot be released, from public facts alone: before any budget is spent."""
         super().fits(neighbours, hierarchy, plan)
         settings = self.settings
         if neighbours.public_totals and settings.totals_share is not None:
-            raise SpecError("totals are public here, so totals_share would be spent for nothing; leave it out")
+            raise SpecError("totals are public, so totals_share would buy nothing; leave it out")
         if not neighbours.public_totals and settings.totals_share is None and self._needs_totals:
             raise SpecError(
                 f"{self.name} ({self.variant}) needs the number of groups in every region, and here totals are "
@@ -145,11 +145,11 @@ class CountOfCounts(Optioned):
         return True
 
     def derive_facts(self, measurements: Measurements) -> FirstStageFacts:
-        """Consistent totals and a largest size, from what was measured of them."""
+        """Return consistent totals and a largest size, from their measurements."""
         return FirstStageFacts(_totals(measurements), _largest(measurements))
 
     def _queries(self, sizes: Sequence[MeasurementQuery]) -> tuple[MeasurementQuery, ...]:
-        """Questions about sizes, after those about totals and the largest size that the settings ask for."""
+        """Return the queries of sizes, after those of totals and the largest size that the settings require."""
         settings = self.settings
         first = []
         if settings.largest_share is not None:
@@ -161,22 +161,22 @@ class CountOfCounts(Optioned):
 
 @dataclass(frozen=True)
 class Matching(CountOfCounts):
-    """`coc-matching`: every level measured, regions matched with those below them."""
+    """`coc-matching`: every level is measured, and regions are matched with those below them."""
 
     @property
     def measures(self) -> str:
-        """What it measures, in words."""
+        """Return what it measures, in words."""
         return f"on every level, what its method works on: {_views(MATCHED)}; {_FIRST}"
 
     def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> CountOfCounts:
-        """With methods for each level, chosen from public facts if none are given."""
+        """Return the mechanism with a method for each level, chosen from public facts if none is given."""
         if self.settings.methods is not None:
             return self
         methods = methods_for(hierarchy, totals, neighbours.max_size)
         return self.set(methods=methods)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
-        """Each level's method decides what is measured there."""
+        """Plan to measure each level with the view of its method."""
         self._check_levels(hierarchy)
         methods = self.settings.methods or ("cumulative",) * hierarchy.depth
         parts = level_shares(hierarchy, shares)
@@ -186,13 +186,13 @@ class Matching(CountOfCounts):
 
 @dataclass(frozen=True)
 class Leaves(CountOfCounts):
-    """`bottom-up`: the leaves measured with the whole budget, and added up."""
+    """`bottom-up`: the whole budget measures the leaves, which are then added up."""
 
     leaves_only: ClassVar[bool] = True
 
     @property
     def measures(self) -> str:
-        """What it measures, in words."""
+        """Return what it measures, in words."""
         methods = tuple(METHODS) if "method" in self.takes else (self.settings.method,)
         return f"on the lowest level, what its method works on: {_views(methods)}; {_FIRST}"
 
@@ -214,7 +214,7 @@ class Leaves(CountOfCounts):
 
 @dataclass(frozen=True)
 class Naive(Leaves):
-    """`naive`: a single region measured, by one method."""
+    """`naive`: one method measures a single region."""
 
     def _check_levels(self, hierarchy: Hierarchy) -> None:
         if hierarchy.depth > 1:
@@ -225,12 +225,14 @@ class Naive(Leaves):
 
 
 def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
-    """Section 5 on the regions' own estimates: groups matched and merged from the top down, then added up."""
+    """Estimate as in Section 5: groups of the regions' own estimates are matched and merged from the top down, then
+    added up.
+    """
     hierarchy = measurements.hierarchy
     methods: Sequence[str | None] = (None,) * hierarchy.depth if settings.methods is None else settings.methods
     if len(methods) != hierarchy.depth:
         raise SpecError(f"there are {len(methods)} methods for {hierarchy.depth} levels; give one for each")
-    least, most = SPREAD_RANGE  # next to no noise has a variance that no float distinguishes from zero
+    least, most = SPREAD_RANGE  # floats cannot distinguish smaller variances from zero
     alone, spreads = [], []
     for level, name in enumerate(methods):
         part = measurements.on_level(level)
@@ -238,23 +240,26 @@ def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
         alone.append(_alone(part, method, measurements))
         spreads.append(min(max(method.spread * part.variance, least), most))
     counts = match_groups(np.concatenate(alone), hierarchy, spreads=spreads, weighted=settings.merge == "weighted")
-    return Estimate(counts, "each region's own estimate is a nearest one; the matchings with those below are optimal")
+    return Estimate(counts, "each region's own estimate is optimal, and so are the matchings with those below")
 
 
 def by_leaves(settings: Settings, measurements: Measurements) -> Estimate:
-    """The leaves' own estimates, added up."""
+    """Estimate the leaves and add them up."""
     tree, last = measurements.hierarchy, measurements.hierarchy.depth - 1
     parts = [part for part in measurements.measured if part.view not in BESIDE_SIZES and not part.summed]
     parts = [part for part in parts if part.level == last]
     if parts and parts[0].sizes is not None:
-        leaves, words = _from_bands(parts, measurements), "each leaf's own estimate goes by its bands of sizes"
+        leaves, words = _from_bands(parts, measurements), "each leaf is estimated from its bands of sizes"
     elif parts and parts[0].view == "counts" and measurements.known_totals is None:
-        leaves, words = np.maximum(parts[0].values, 0).astype(np.int64), "each leaf's own estimate is a nearest one"
+        leaves, words = (
+            np.maximum(parts[0].values, 0).astype(np.int64),
+            "each leaf's own estimate is optimal",
+        )
     else:
         part = measurements.on_level(last)
         leaves, words = (
             _alone(part, _method(part, settings.method), measurements),
-            "each leaf's own estimate is a nearest one",
+            "each leaf's own estimate is optimal",
         )
     if measurements.listed_totals is not None:
         leaves = _with_listed(leaves, measurements)
@@ -263,7 +268,7 @@ def by_leaves(settings: Settings, measurements: Measurements) -> Estimate:
 
 
 def _from_bands(parts: Sequence[Measurement], measurements: Measurements) -> Integers:
-    """Counts of leaves whose sizes were measured in bands: rows of `at_least` counts, put together and made to fall."""
+    """Return counts of leaves whose sizes were measured in bands: monotone rows of `at_least` counts."""
     tree, lengths = measurements.hierarchy, None
     leaves = tree.level_slice(tree.depth - 1)
     values = np.zeros((leaves.stop - leaves.start, measurements.max_size), dtype=np.int64)
@@ -271,7 +276,7 @@ def _from_bands(parts: Sequence[Measurement], measurements: Measurements) -> Int
         assert part.sizes is not None
         below, above = part.sizes.first - 1, part.sizes.last
         found = part.values
-        if part.view == "sorted_sizes":  # what each group has of its size within the band
+        if part.view == "sorted_sizes":  # the part of each group's size that lies within the band
             lengths = list_starts(measurements.lengths(part.level)) if lengths is None else lengths
             lists = part.values.copy()
             non_decreasing_in_place(lists, lengths, lower=0, upper=above - below, power=1)
@@ -282,7 +287,7 @@ def _from_bands(parts: Sequence[Measurement], measurements: Measurements) -> Int
 
 
 def _with_listed(leaves: Integers, measurements: Measurements) -> Integers:
-    """The leaves' counts, moved as little as can be so that each region has its public total over all categories."""
+    """Return the leaves' counts, moved as little as possible to match public totals over all categories."""
     tree, listed = measurements.hierarchy, measurements.listed_totals
     assert listed is not None
     regions, kinds, sizes = tree.regions, len(tree.by), leaves.shape[1]
@@ -292,17 +297,17 @@ def _with_listed(leaves: Integers, measurements: Measurements) -> Integers:
 
 
 def methods_for(hierarchy: Hierarchy, totals: Integers | None, max_size: int) -> tuple[str, ...]:
-    """A method for each level, from public facts alone.
+    """Return a method for each level, from public facts alone.
 
-    A cumulative count errs where it is flat, over the empty sizes between groups; a sorted list where it is flat, over
-    the groups of equal size. So the list is the better one where there are more sizes in play than groups. How many
-    are in play is not public, only the largest size, which is usually much larger than that: a list is taken where a
-    level's regions have on average less than a tenth of a group per size, with least absolute deviations, which are the
-    more accurate for lists too. Without public totals: cumulative.
+    Cumulative counts err where they are flat, over the empty sizes between groups. A sorted list errs where it is flat,
+    over the groups of equal size. So the list is better if more sizes than groups occur. The number of sizes that occur
+    is not public; only the largest size is, which is usually much larger. So the method is a list if a level's regions
+    have on average less than a tenth of a group per size, with least absolute deviations, which are more accurate for
+    lists too. Without public totals it is cumulative.
 
-    On 608 cases (real and made-up regions, four budgets; see docs/coc.md) this names the best of the methods in more
-    than five of six; rules that also look at the noise are hardly better. It misses long sparse tails behind a crowded
-    front, as group quarters among households: no public fact tells of them.
+    On 608 cases (real and made-up regions, four budgets; see docs/coc.md) this rule names the best method in more than
+    five of six. Rules that also use the noise are hardly better. The rule misses long sparse tails behind many small
+    groups, such as group quarters among households: no public fact shows them.
     """
     if totals is None:
         return ("cumulative",) * hierarchy.depth
@@ -311,15 +316,15 @@ def methods_for(hierarchy: Hierarchy, totals: Integers | None, max_size: int) ->
 
 
 def _method(part: Measurement, name: str | None) -> Method:
-    """The method that a measurement is for; the usual one of its view if none is named."""
+    """Return the method that a measurement is for; the usual method of its view if none is named."""
     method = METHODS["cumulative" if part.view == "at_least" else "sorted-sizes"] if name is None else METHODS[name]
     if method.view != part.view:
-        raise SpecError(f"the method {name!r} works on {method.view}, and level {part.level} measured {part.view}")
+        raise SpecError(f"the method {name!r} works on {method.view}, but level {part.level} measured {part.view}")
     return method
 
 
 def _alone(part: Measurement, method: Method, measurements: Measurements) -> Integers:
-    """Section 4: the counts of a level's regions, each estimated by itself."""
+    """Return the counts of a level's regions, each estimated separately (Section 4)."""
     level = measurements.hierarchy.level_slice(part.level)
     first, last = measurements.first_size, measurements.max_size
     totals = None if measurements.known_totals is None else measurements.known_totals[level]
@@ -337,14 +342,14 @@ def _alone(part: Measurement, method: Method, measurements: Measurements) -> Int
 
 
 def _falling(values: Integers, totals: Integers | None, first_size: int, power: int) -> Integers:
-    """Counts from the rows nearest to noisy `at_least` counts that fall, and keep the totals where they are known."""
+    """Return counts from the monotone rows nearest to noisy `at_least` counts, with the totals if they are known."""
     if first_size == 0 or totals is None:
         return counts_from_at_least(non_increasing(values, totals, power=power), totals)
     return counts_from_at_least(np.column_stack([totals, non_increasing(values[:, 1:], totals, power=power)]))
 
 
 def _totals(measurements: Measurements) -> Integers | None:
-    """The consistent totals nearest to the measured ones; where only leaves were measured, none of them negative."""
+    """Return the consistent totals nearest to the measured ones; if only leaves were measured, non-negative ones."""
     hierarchy = measurements.hierarchy
     measured = [part for part in measurements.measured if part.view == "totals"]
     if not measured:
@@ -356,7 +361,7 @@ def _totals(measurements: Measurements) -> Integers | None:
 
 
 def _largest(measurements: Measurements) -> int | None:
-    """An upper bound on the largest size that holds but for a chance below one in two thousand (footnote 6)."""
+    """Return an upper bound on the largest size that fails with a chance below one in two thousand (footnote 6)."""
     for part in measurements.measured:
         if part.view == "largest":
             bound = int(part.values[0, 0]) + ceil(DEVIATIONS_ABOVE_LARGEST * sqrt(part.variance))
@@ -365,7 +370,7 @@ def _largest(measurements: Measurements) -> int | None:
 
 
 def _checked(option: str, value: Any) -> Any:
-    """An option's value, as `Settings` holds it."""
+    """Return an option's value, as `Settings` holds it."""
     if option in ("totals_share", "largest_share"):
         return read_share(option, value)
     if option == "merge":
@@ -390,8 +395,8 @@ ROWS = (
         paper=f"{_COC}, Sections 4 and 5",
         view="at_least",
         estimate=partial(by_matching, _USUAL),
-        cost="a few times the time of drawing the noise; regions' own estimates are optimal, all together are not",
-        use="very sparse sizes, or a method of its own for each level (methods)",
+        cost="a few times the noise-sampling time; regions' own estimates are optimal, all together are not",
+        use="very sparse sizes, or a separate method for each level (methods)",
         takes=("methods", "merge", "totals_share", "largest_share"),
     ),
     Leaves(
@@ -400,8 +405,8 @@ ROWS = (
         paper=f"{_COC}, Section 6.2.2",
         view="at_least",
         estimate=partial(by_leaves, _USUAL),
-        cost="a few times the time of drawing the leaves' noise; each leaf's estimate is optimal",
-        use="where well-populated leaves matter and upper levels do not: errors add up on the way",
+        cost="a few times the leaves' noise-sampling time; each leaf's estimate is optimal",
+        use="if well-populated leaves matter and upper levels do not: errors add up on the way",
         takes=("method", "totals_share", "largest_share"),
     ),
     Naive(
@@ -410,7 +415,7 @@ ROWS = (
         paper=f"{_COC}, Section 4.1",
         view="counts",
         estimate=partial(by_leaves, _NAIVE),
-        cost="less than the time of drawing the noise; exact optimum",
+        cost="less than the noise-sampling time; exact optimum",
         use="comparison with the paper, on a single region",
         takes=("totals_share", "largest_share"),
         settings=_NAIVE,

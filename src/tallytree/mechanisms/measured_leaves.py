@@ -1,19 +1,19 @@
-"""What was measured of the leaves, and their posterior where counts run out.
+"""Read the measurements of the leaves, and their posterior where counts are sparse.
 
-*Totals* of the leaves, where totals are private, are noisy numbers of groups, and taken for no more than that. They say
-how long lists of sizes are to be (`places_for`), and they are measurements of T[1], how many groups have size 1 or
-more, to be weighed against whatever else was measured of it.
+*Totals* of the leaves, if totals are private, are noisy numbers of groups and nothing more. They set the length of
+lists of sizes (`places_for`). They are also measurements of T[1], the number of groups of size 1 or more, and are
+combined with all other measurements of it.
 
-*Tails.* Where counts run out, `at_least` counts of leaves are read as posteriors if the noise is small, and added up.
-Rows of real regions end in a long tail of sizes that hardly any group has. There a leaf's noisy numbers say more than
-least squares takes from them: most are 0, and none can be less. With little noise (scales up to `MOST_SCALE`) what is
-believed of each leaf (`posterior`, under the shape of the root) is much sharper than what was measured,
-and so are sums of it. With more noise the sums of beliefs are off to one side by more than they gain.
+*Tails.* In the sparse tail, and if the noise is small, posteriors of the leaves' `at_least` counts are computed and
+added up. Rows of real regions end in a long tail of sizes that hardly any group has. There a leaf's noisy numbers
+contain more information than least squares uses: most true counts are 0, and no count is less. With little noise
+(scales up to `MOST_SCALE`), the posterior of each leaf (`posterior`, under the shape of the root) is much sharper than
+the measurements, and so are sums of posteriors. With more noise the bias of these sums exceeds the gain.
 
-*Sums.* Errors of beliefs need not cancel as noise does, for all of them rest on one shape. So a sum has the variance
-Σ v + (κ Σ √v)²: a part κ of each error is taken to go the same way in all leaves. Then it is weighed against the
-unbiased estimate, which no shape can move. (κ = 0.1, 0.2 and 0.4 were tried on Oregon's households and a made-up
-census; the last was best at the root and as good below.)
+*Sums.* Errors of posteriors need not cancel as noise does, because all posteriors use one shape. So a sum has the
+variance Σ v + (κ Σ √v)²: a part κ of each error is assumed to be common to all leaves. The sum is then combined with
+the unbiased estimate, which does not depend on the shape. (κ = 0.1, 0.2 and 0.4 were tried on Oregon's households and a
+made-up census; the last was best at the root and as good below.)
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tallytree.estimate.posterior import NEAR, REACH, Counted, Lists, posterior_
 from tallytree.privacy.measurements import Measurement, Measurements, list_starts
 from tallytree.privacy.neighbours import View
 
-DEVIATIONS_LONGER = 3  # so much longer than a leaf's number of groups is likely to be is its list
-LIKELY_DEVIATIONS = 3  # what differs from chance by more is taken for true
-LEAST_VARIANCE = 1e-18  # of an integer: less noise is none
+DEVIATIONS_LONGER = 3  # standard deviations by which a list is longer than the leaf's likely number of groups
+LIKELY_DEVIATIONS = 3  # larger differences from chance count as real
+LEAST_VARIANCE = 1e-18  # of an integer: less noise counts as none
 LAPLACE_SPREAD = 5  # the variance of a squared Laplace noise, in squared variances
 MOST_SCALE = 2.0  # of Laplace noise on the leaves; Gaussian noise with the same variance counts alike
-SPARSE = 4.0  # with fewer groups of the largest size than this many scales, a leaf's row has a tail
+SPARSE = 4.0  # a leaf's row has a tail if fewer groups than this many scales have the largest size
 ALIKE = 0.4  # κ
 LEAST_PART = 1e-3  # of a group, spread over all sizes: no size is impossible
 LEAST_SPREAD = 1e-6  # a variance
@@ -45,7 +45,7 @@ Weigh = Callable[[Floats, Floats, Floats, Floats], None]
 
 
 def noisy_values(measurements: Measurements, view: View = "at_least") -> tuple[Floats, Floats]:
-    """Noisy numbers `[regions, sizes]` of a view, 0 where none were measured, and the noise's variance by level."""
+    """Return noisy numbers `[regions, sizes]` of a view, 0 if not measured, and the noise's variance by level."""
     tree, columns = measurements.hierarchy, measurements.columns(view)
     values, noise = np.zeros((len(tree), columns)), np.full((tree.depth, columns), inf)
     for part in measurements.measured:
@@ -57,18 +57,18 @@ def noisy_values(measurements: Measurements, view: View = "at_least") -> tuple[F
 
 
 def measured_totals(measurements: Measurements) -> Measurement | None:
-    """What was measured of the leaves' numbers of groups."""
+    """Return the measurement of the leaves' numbers of groups."""
     last = measurements.hierarchy.depth - 1
     return next((part for part in measurements.measured if (part.view, part.level) == ("totals", last)), None)
 
 
 def noise_of(part: Measurement) -> float:
-    """The variance of a measurement's noise, so that it can be divided by."""
+    """Return the variance of a measurement's noise, large enough to divide by."""
     return max(part.variance, LEAST_VARIANCE)
 
 
 def with_totals(measurements: Measurements, values: Floats, noise: Floats) -> tuple[Floats, Floats]:
-    """Measured `at_least` counts and their noise, with T[1] of the leaves weighed against their measured totals.
+    """Return measured `at_least` counts and their noise, with the leaves' T[1] combined with their measured totals.
 
     A group has size 1 or more, so a total is T[1].
     """
@@ -84,9 +84,9 @@ def with_totals(measurements: Measurements, values: Floats, noise: Floats) -> tu
 
 
 def weigh_totals(mean: Floats, variance: Floats, measured: Measurement) -> None:
-    """Weigh posteriors of the leaves' T[1], `[leaves, sizes from 1]`, against measured totals by variance, in place.
+    """Combine posteriors of the leaves' T[1], `[leaves, sizes from 1]`, with measured totals by variance, in place.
 
-    Rows stay fit_monotone: as many reach size 1 as reach size 2, or more.
+    Rows stay monotone: at least as many groups reach size 1 as reach size 2.
     """
     own = variance[:, 0] / (variance[:, 0] + noise_of(measured))
     mean[:, 0] += own * (measured.values[:, 0] - mean[:, 0])
@@ -98,14 +98,13 @@ def weigh_totals(mean: Floats, variance: Floats, measured: Measurement) -> None:
 
 
 def places_for(measured: Measurement, max_size: int) -> Integers:
-    """How many places each leaf's list gets: as many as it is likely to have groups, and some more.
+    """Return how many places each leaf's list gets: its likely number of groups, and some more.
 
-    Lists are read from their large ends, so groups beyond the places are lost, the smallest first, and places beyond
-    the groups hold 0, which costs little. A leaf's measured total is drawn towards the mean of all leaves by as much as
-    noise makes of the differences between them. Leaves are taken to differ by as much as their mean at least, by more
-    if their variance exceeds that of the noise by more than chance would. No list has more than `max_size` spare
-    places, nor more places than that beyond what all leaves have together, so that lists stay in bounds where the noise
-    is large.
+    Lists are read from their large ends. So groups beyond the places are lost, the smallest first, and places beyond
+    the groups hold 0, which costs little. A leaf's measured total is shrunk towards the mean of all leaves by the
+    noise's share of the differences between leaves. Leaves are assumed to differ by at least their mean, and by more if
+    their variance exceeds that of the noise by more than chance explains. No list has more than `max_size` spare
+    places, nor more than `max_size` places beyond the total of all leaves, so lists stay bounded if the noise is large.
     """
     totals, noise, leaves = measured.values[:, 0].astype(np.float64), noise_of(measured), len(measured.values)
     mean = float(totals.mean())
@@ -135,7 +134,7 @@ def measured_lists(measurements: Measurements) -> Lists:
 
 
 def counted_leaves(measurements: Measurements) -> Counted:
-    """The leaves' noisy counts; where totals are private, numbers of groups are what was measured of them in all."""
+    """Return the leaves' noisy counts; if totals are private, numbers of groups are their measured totals."""
     tree, totals = measurements.hierarchy, measurements.region_totals
     leaves, part = tree.level_slice(tree.depth - 1), _measured_leaves(measurements)
     assert part is not None
@@ -147,7 +146,7 @@ def counted_leaves(measurements: Measurements) -> Counted:
 
 
 def _measured_leaves(measurements: Measurements) -> Measurement | None:
-    """The first `at_least` measurement of the leaves, if there is one."""
+    """Return the first `at_least` measurement of the leaves, if any."""
     last = measurements.hierarchy.depth - 1
     return next((part for part in measurements.measured if (part.view, part.level) == ("at_least", last)), None)
 
@@ -155,7 +154,7 @@ def _measured_leaves(measurements: Measurements) -> Measurement | None:
 def _counted(
     part: Measurement, totals: Integers | None, measured: Integers | Floats, leaves: slice, reach: float = REACH
 ) -> Counted:
-    """Noisy counts with the leaves' numbers of groups: those of known `totals`, or what was `measured`."""
+    """Return noisy counts with the leaves' numbers of groups: the known `totals`, or those that were `measured`."""
     return Counted(
         values=part.values.astype(np.float64),
         groups=np.ascontiguousarray(measured if totals is None else totals[leaves], np.int64),
@@ -172,10 +171,11 @@ def _counted(
 def sharpened(
     measurements: Measurements, unbiased: Floats, variances: Floats, weigh: Weigh, tell: Tell = nobody
 ) -> tuple[Floats, Floats] | None:
-    """Means and variances `[regions, sizes]`: posteriors of leaves, added up and weighed against unbiased estimates.
+    """Return means and variances `[regions, sizes]`: posteriors of leaves, added up and combined with unbiased
+    estimates.
 
-    None where they would not pay. `weigh` takes the sums and their variances, which it changes in place, and what they
-    are weighed against with its variances.
+    The result is None if this would not lower the error. `weigh` takes the sums and their variances, which it changes
+    in place, and the estimates to combine them with and their variances.
     """
     tree, totals = measurements.hierarchy, measurements.known_totals
     leaves = tree.level_slice(tree.depth - 1)

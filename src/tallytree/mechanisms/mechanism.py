@@ -1,6 +1,6 @@
-"""`Mechanism`: what to measure plus how to estimate from it, with what it keeps, what it costs and when to use it.
+"""`Mechanism`: what to measure plus how to estimate from it, with its guarantees, its cost and its use.
 
-`Estimate` is what every estimator returns; `terms` is what most of them need besides the measured numbers.
+Every estimator returns an `Estimate`; `terms` gives what most of them need besides the measured numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PGSR = "Fioretto, Van Hentenryck, Zhu: Differential Privacy of Hierarchical Cens
 GRAND_TOTAL = "regions add up; the grand total where it is public (other totals are estimates)"
 ALL_TOTALS = "regions add up; every region's total where totals are public"
 LARGEST_DRAW = 40  # scales
-LARGEST_FLOAT = Fraction(10**300)  # beyond, noise is as good as infinite
+LARGEST_FLOAT = Fraction(10**300)  # larger noise counts as infinite
 NOT_FOR_DESCRIPTION = ("estimate", "certified", "settings", "unplanned")
 
 
@@ -49,7 +49,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One row of the table."""
+    """One row of the table of mechanisms."""
 
     name: str
     symbol: str  # the paper's
@@ -62,76 +62,76 @@ class Mechanism:
     keeps_totals: bool = False  # the public total of every region, not of the root alone
     needs_public_totals: bool = False
     most_cells: int | None = None  # regions × sizes; more are refused
-    refused: str = ""  # why it may not be released, if it may not; `evaluate` may run it
+    refused: str = ""  # why it may not be released; `evaluate` may still run it
     needs: tuple[str, ...] = ()  # modules of the extra `solvers`
-    unplanned: str = ""  # why a plan leaves it out unless it is named, if it does
-    certified: Callable[..., bool] | None = None  # of measurements and counts: are these as good as the estimate?
+    unplanned: str = ""  # why a plan leaves it out unless it is named
+    certified: Callable[..., bool] | None = None  # of measurements and counts: are these as good as the estimate
 
     keeps_listed: ClassVar[bool] = False  # public totals over all categories, where those by category are private
-    leaves_only: ClassVar[bool] = False  # is nothing but the lowest level measured? Then there is nothing to divide.
+    leaves_only: ClassVar[bool] = False  # whether only the lowest level is measured: then the budget is not divided
 
     @property
     def divides_itself(self) -> bool:
-        """Do its options say how the budget is divided over the levels, so that neither shares nor priorities do?"""
+        """Return whether its options divide the budget over the levels, instead of shares or priorities."""
         return False
 
     @property
     def measures(self) -> str:
-        """What it measures, in words."""
+        """Return what it measures, in words."""
         return f"{self.view}, on every level"
 
     def described(self) -> dict[str, Any]:
-        """The row in plain values."""
+        """Return the row in plain values."""
         return {key: value for key, value in vars(self).items() if key not in NOT_FOR_DESCRIPTION}
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options it was given, in plain values."""
+        """Return the given options, in plain values."""
         return {}
 
     def configured(self, options: Mapping[str, Any]) -> Mechanism:
-        """The mechanism with these options; most take none."""
+        """Return the mechanism with these options; most mechanisms take none."""
         if options:
-            raise SpecError(f"{self.name} takes no options, and was given {', '.join(options)}")
+            raise SpecError(f"{self.name} takes no options, but was given {', '.join(options)}")
         return self
 
     def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> Mechanism:
-        """The mechanism with what it leaves open decided from public facts; `totals` are public ones."""
+        """Return the mechanism with all open choices made from public facts; `totals` are the public ones."""
         return self
 
     def derive_facts(self, measurements: Measurements) -> FirstStageFacts:
-        """What follows from measured totals and a measured largest size, for one that asks for them first."""
+        """Return what follows from measured totals and a measured largest size, if it measures them first."""
         return FirstStageFacts()
 
     def simulate_truths(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
-        """For each replicate, counts that stand for the truth where data like the released ones are simulated.
+        """Return a function that gives, for each replicate, counts that serve as the truth in a simulation.
 
-        These are the released ones, unless a mechanism knows better.
+        These are the released counts, unless a mechanism supplies better ones.
         """
         return lambda replicate: counts
 
     def estimated(self, measurements: Measurements, tell: Tell = nobody) -> Estimate:
-        """What `estimate` gives; one that takes long and knows how far it is tells of it."""
+        """Run `estimate`; a mechanism that takes long reports its progress to `tell`."""
         return self.estimate(measurements)
 
     def divided(
         self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None, budget: Budget
     ) -> Shares | None:
-        """The shares that were given, or those of a priority; not both."""
+        """Return the given shares, or those of a priority; refuse both together."""
         return choose_shares(hierarchy, shares, priority)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
-        """What it measures: its view on every level."""
+        """Plan its view on every level."""
         return every_level(self.view, hierarchy, budget, unit, shares)
 
     def check(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
-        """Refuse a release that this mechanism cannot make, from public facts alone: before anything is spent."""
+        """Refuse a release that this mechanism cannot make, from public facts alone: before any budget is spent."""
         if self.refused:
             raise SpecError(f"{self.name} cannot be released: {self.refused}. It is for tallytree.lab only.")
         self.fits(neighbours, hierarchy, plan)
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
-        """Refuse data and plans that it cannot work on, whatever for."""
+        """Refuse data and plans that the mechanism cannot handle, for a release or any other use."""
         if missing := [module for module in self.needs if find_spec(module) is None]:
             raise SpecError(f"{self.name} needs {', '.join(missing)}: pip install 'tallytree[solvers]'")
         if self.needs_public_totals and not neighbours.public_totals:
@@ -158,7 +158,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Optioned(Mechanism):
-    """A mechanism with options: `settings`, a NamedTuple, has their values, and `estimate` takes it first."""
+    """A mechanism with options: `settings`, a NamedTuple, holds their values, and `estimate` takes it first."""
 
     estimate: partial[Estimate]
     settings: Any = None
@@ -166,29 +166,29 @@ class Optioned(Mechanism):
 
     @staticmethod
     def read_option(option: str, value: Any) -> Any:
-        """An option's value as the settings have it, or a SpecError."""
+        """Return an option's value as the settings hold it; refuse a wrong one with a SpecError."""
         raise NotImplementedError
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options in plain values, as `configured` takes them."""
+        """Return the options in plain values, as `configured` takes them."""
         given = {name: _plain(getattr(self.settings, name)) for name in self.takes}
         return {name: value for name, value in given.items() if value is not None}
 
     def configured(self, options: Mapping[str, Any]) -> Mechanism:
-        """The mechanism with these options; wrong ones are refused."""
+        """Return the mechanism with these options; refuse wrong ones."""
         if unknown := [name for name in options if name not in self.takes]:
             raise SpecError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(self.takes)}")
         return self.set(**{name: self.read_option(name, value) for name, value in options.items() if value is not None})
 
     def set(self, **changed: Any) -> Self:
-        """The mechanism with some of its settings changed."""
+        """Return the mechanism with some of its settings changed."""
         settings = self.settings._replace(**changed)
         return replace(self, settings=settings, estimate=partial(self.estimate.func, settings))
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON has it."""
+    """Return a setting as JSON holds it."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, tuple):
@@ -197,7 +197,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_share(option: str, value: Any) -> Fraction:
-    """A share of the budget that an option sets aside."""
+    """Return a share of the budget that an option sets aside."""
     share = exact(value, option)
     if not 0 < share < 1:
         raise SpecError(f"{option} must lie between 0 and 1, not {value!r}")
@@ -239,20 +239,20 @@ def noise_scales(neighbours: Neighbours, hierarchy: Hierarchy, plan: Plan) -> It
 
 
 def sizes_of(neighbours: Neighbours) -> int:
-    """How many sizes are counted."""
+    """Return how many sizes are counted."""
     return neighbours.max_size + (1 if neighbours.public_totals else 0)
 
 
 def terms(measurements: Measurements, view: View) -> dict[str, Any]:
-    """What the nearest counts to a view depend on besides its numbers: `total` and `weights`, as estimators take them.
+    """Return what the nearest counts to a view depend on besides its numbers: `total` and `weights`, for estimators.
 
-    `total` is the public number of groups in all, where there is one.
+    `total` is the public number of all groups, if any.
     """
     totals = measurements.region_totals
     return {"total": None if totals is None else int(totals[0]), "weights": precisions(measurements, view)}
 
 
 def precisions(measurements: Measurements, view: View) -> list[float] | None:
-    """The levels' weights: the inverse of the noise's exact variance; None where all are equal."""
+    """Return the levels' weights: the inverse of the noise's exact variance; None if all are equal."""
     variances = [max(variance, LEAST_VARIANCE) for variance in measurements.variances(view)]
     return None if len(set(variances)) == 1 else [1 / variance for variance in variances]

@@ -1,19 +1,19 @@
 """The fast mechanisms of Fioretto, Van Hentenryck and Zhu: M_H^dp and M_c^dp without their tables, and M_c^ch.
 
 M_H^dp (Sections 5–7) and M_c^dp (Section 9.1): the optimum of their last step is found by `nearest_consistent`, exactly
-and at a cost that does not depend on the noise. Different here: only the grand total is fixed and only where it is
-public (the paper's (H2) cannot hold for all regions); size 0 is a cell of its own when a public list of groups exists;
-M_c^dp works on `at_least` counts, because the paper's cumulative counts all shift when a group appears or vanishes.
+and at a cost that does not depend on the noise. Different here: only the grand total is fixed, and only if it is public
+(the paper's (H2) cannot hold for all regions); size 0 is a separate cell if a public list of groups exists; M_c^dp
+works on `at_least` counts, because the paper's cumulative counts all shift when a group appears or vanishes.
 
-M_c^ch (Section 9.2) has honest noise here. The paper adds noise as if one entity changed one number of a level's chain.
-It changes as many as the level has regions, so as printed the mechanism spends many times the ε that it states. Here
-the measurement carries its true sensitivity (`Neighbours.sensitivity`), which makes the mechanism private and, for most
-data, useless.
+M_c^ch (Section 9.2) has the noise that its ε requires here. The paper adds noise as if one entity changed one number of
+a level's chain. It changes as many as the level has regions, so as printed the mechanism spends many times the ε that
+it states. Here the measurement carries its true sensitivity (`Neighbours.sensitivity`), which makes the mechanism
+private and, for most data, useless.
 
-The joint ones measure all levels and give one estimate for the whole tree, with a proved bound on how good it is.
+The joint mechanisms measure all levels and give one estimate for the whole tree, with a proved bound on how good it is.
 `joint-cumulative` is M_c (Fioretto, Van Hentenryck, Zhu, Model 2) on `at_least` counts and `joint-counts` its twin on
-counts. Different here: public totals hold in every region, not at the root alone; private ones are nowhere fixed;
-levels weigh by the exact variance of their noise; and the distance to a proved lower bound is stated with every
+counts. Different here: public totals hold in every region, not only at the root; private totals are not fixed anywhere;
+levels are weighted by the exact variance of their noise; and the distance to a proved lower bound is stated with every
 estimate.
 """
 
@@ -43,13 +43,13 @@ from tallytree.privacy.plan import Plan
 
 
 def hierarchical_dp(measurements: Measurements) -> Estimate:
-    """M_H^dp: the consistent counts closest to the noisy counts."""
+    """Estimate by M_H^dp: the consistent counts closest to the noisy counts."""
     counts = _closest(measurements.stacked("counts"), measurements, "counts")
     return Estimate(counts, "the closest consistent counts to the measured ones (certified optimal)")
 
 
 def cumulative_dp(measurements: Measurements) -> Estimate:
-    """M_c^dp: make each region's `at_least` counts non-increasing, difference them, then as M_H^dp."""
+    """Estimate by M_c^dp: make each region's `at_least` counts non-increasing, difference them, then as M_H^dp."""
     counts = _closest(_differences(measurements), measurements, "at_least")
     return Estimate(
         counts,
@@ -59,7 +59,7 @@ def cumulative_dp(measurements: Measurements) -> Estimate:
 
 
 def chain(measurements: Measurements) -> Estimate:
-    """M_c^ch: the closest non-increasing chain over all regions and sizes, levels tied, then differences."""
+    """Estimate by M_c^ch: the closest non-increasing chain over regions and sizes, levels tied, then differences."""
     counts = nearest_chain(measurements.stacked("chain"), measurements.hierarchy, **terms(measurements, "chain"))
     return Estimate(counts, "the closest chain of counts to the measured one (an exact optimum)")
 
@@ -70,10 +70,10 @@ def _differences(measurements: Measurements) -> Integers:
 
 
 def _closest(noisy: Integers, measurements: Measurements, view: View) -> Integers:
-    """`nearest_consistent`, levels weighted by their precision, with the certificate checked."""
+    """Return `nearest_consistent` counts, levels weighted by their precision, with the certificate checked."""
     counts = nearest_consistent(noisy, measurements.hierarchy, **terms(measurements, view))
     if not _is_closest(noisy, counts, measurements, view):
-        raise ReleaseError("the estimate failed its optimality certificate: please report this as a defect")
+        raise ReleaseError("the estimate failed its optimality certificate: please report this bug in tallytree")
     return counts
 
 
@@ -82,12 +82,14 @@ def _is_closest(noisy: Integers, counts: Integers, measurements: Measurements, v
 
 
 def is_hierarchical_optimum(measurements: Measurements, counts: Integers) -> bool:
-    """Are these counts as close as those of `hierarchical_dp`? Where several are, versions may take different ones."""
+    """Return whether these counts are as close as those of `hierarchical_dp`; versions may choose different ones in a
+    tie.
+    """
     return _is_closest(measurements.stacked("counts"), counts, measurements, "counts")
 
 
 def is_cumulative_optimum(measurements: Measurements, counts: Integers) -> bool:
-    """The same for `cumulative_dp`."""
+    """Return the same for `cumulative_dp`."""
     return _is_closest(_differences(measurements), counts, measurements, "at_least")
 
 
@@ -95,7 +97,7 @@ def is_cumulative_optimum(measurements: Measurements, counts: Integers) -> bool:
 
 
 def joint_cumulative(measurements: Measurements) -> Estimate:
-    """M_c over the whole tree: consistent, non-increasing `at_least` counts near the measured ones."""
+    """Estimate by M_c over the whole tree: consistent, non-increasing `at_least` counts near the measured ones."""
     totals = measurements.region_totals
     found = nearest_at_least(
         measurements.stacked("at_least"),
@@ -108,10 +110,10 @@ def joint_cumulative(measurements: Measurements) -> Estimate:
 
 
 def joint_counts(measurements: Measurements) -> Estimate:
-    """M_H over the whole tree with every region's public total: consistent counts near the measured ones."""
+    """Estimate by M_H over the whole tree with all public totals: consistent counts near the measured ones."""
     if measurements.region_totals is None:
         raise ReleaseError(
-            "joint-counts keeps every region's public total, and here totals are private; "
+            "joint-counts keeps every region's public total, but totals are private; "
             "use pgsr-hierarchical-dp or joint-cumulative"
         )
     found = nearest_counts(
@@ -124,9 +126,9 @@ def joint_counts(measurements: Measurements) -> Estimate:
 
 
 def _words(found: Proved) -> str:
-    """The gap in words; never rounded down."""
+    """Return the gap in words; never rounded down."""
     if found.gap == 0:
-        return "proved to be the nearest there are (squared distance, weighted by precision)"
+        return "proved to be the nearest ones (squared distance, weighted by precision)"
     percent = 100 * found.gap * (1 + 1e-9)
     shown = f"{percent + 0.005:.2f}" if percent >= 0.01 else "0.01"
     return f"their squared distance, weighted by precision, is within {shown} % of a proved lower bound"
@@ -134,10 +136,10 @@ def _words(found: Proved) -> str:
 
 @dataclass(frozen=True)
 class JointMechanism(Mechanism):
-    """A mechanism that weighs levels by their precision, which must not differ too much for its arithmetic."""
+    """A mechanism that weights levels by their precision, which must not differ too much for its arithmetic."""
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
-        """Refuse shares that make one level's noise all but vanish beside another's, before anything is spent."""
+        """Refuse shares that leave one level almost no noise compared with another's, before any budget is spent."""
         super().fits(neighbours, hierarchy, plan)
         if hierarchy is None or plan is None:
             return
@@ -149,7 +151,7 @@ class JointMechanism(Mechanism):
         ]
         if max(found) > WEIGHT_RATIO_LIMIT * min(found):
             raise SpecError(
-                f"{self.name} weighs levels by their precision, and with these shares the noise of one level has more "
+                f"{self.name} weights levels by their precision, and with these shares the noise of one level has more "
                 f"than 10⁹ times the variance of another's. Divide the budget more evenly, or use "
                 f"{'pgsr-cumulative-dp' if self.view == 'at_least' else 'pgsr-hierarchical-dp'}. Nothing was spent."
             )
@@ -159,7 +161,7 @@ _Joint = partial(
     JointMechanism,
     keeps=ALL_TOTALS,
     keeps_totals=True,
-    cost="some tens of times the time of drawing the noise; the distance to a proved bound is stated",
+    cost="some tens of times the noise-sampling time; the distance to a proved bound is stated",
 )
 
 ROWS = (
@@ -169,7 +171,7 @@ ROWS = (
         paper=f"{PGSR}, Sections 5–7",
         view="counts",
         estimate=hierarchical_dp,
-        cost="about the time of drawing the noise; exact optimum",
+        cost="about the noise-sampling time; exact optimum",
         use="groups as the privacy unit, or entities with large quantities, with private totals: the default there",
         certified=is_hierarchical_optimum,
     ),
@@ -179,8 +181,8 @@ ROWS = (
         paper=f"{PGSR}, Section 9.1",
         view="at_least",
         estimate=cumulative_dp,
-        cost="about the time of drawing the noise; each step is an exact optimum, the two together are not",
-        use="entities as the privacy unit where joint-cumulative takes too long",
+        cost="about the noise-sampling time; each step is an exact optimum, the two together are not",
+        use="entities as the privacy unit if joint-cumulative takes too long",
         certified=is_cumulative_optimum,
     ),
     Mechanism(
@@ -189,9 +191,9 @@ ROWS = (
         paper=f"{PGSR}, Section 9.2",
         view="chain",
         estimate=chain,
-        cost="less than the time of drawing the noise; exact optimum",
+        cost="less than the noise-sampling time; exact optimum",
         use="comparison with the paper: its noise grows with the number of regions, so it is far off beyond a few",
-        unplanned="its noise grows with the number of regions; name it to see it",
+        unplanned="its noise grows with the number of regions; name it to include it",
     ),
     _Joint(
         name="joint-cumulative",

@@ -1,15 +1,14 @@
-"""`tallytree`: our own mechanism, estimated top-down, with leaves that learn from the shapes around them.
+"""`tallytree`: the default mechanism, estimated from the top down, with leaves shrunk towards the shapes around them.
 
-*Crowded* regions (many groups, few sizes) are measured by `at_least` counts on every level that has a share; estimates
-are unbiased from below (`subtree_estimates`), whole from the root down (`allocation`), and leaves are drawn
-towards their parents' shapes where that pays (`shrinkage`). *Sparse* ones (fewer groups than sizes) are
-measured by sorted lists of the leaves; the posterior of each leaf, given the shapes around it
-(`posterior`), is added up, weighed against what was measured above if anything was, and made whole from
-the root down as well. *In between*, with about as many sizes as groups, leaves are measured by `at_least` counts and
-read as lists are (`posterior`). Which it is, is decided from public facts, or where there are none from
-numbers of groups that are measured first. With `bands` each band of sizes has its own shares, and may have its own way
-to measure leaves: `at_least` up to a size and lists of what groups have above it, say, for regions with a crowded front
-and a long sparse tail.
+*Dense* regions (many groups, few sizes) are measured by `at_least` counts on every level that has a share. Estimates
+are unbiased from below (`subtree_estimates`) and become integers from the root down (`allocation`). Leaves are shrunk
+towards their parents' shapes if that lowers the error (`shrinkage`). *Sparse* regions (fewer groups than sizes) are
+measured by sorted lists of the leaves. The posterior of each leaf, given the shapes around it (`posterior`), is added
+up, combined with measurements of upper levels, if any, and also rounded from the root down. *In between*, with about as
+many sizes as groups, leaves are measured by `at_least` counts and estimated by their posterior, like lists
+(`posterior`). The choice follows from public facts or, without them, from numbers of groups that are measured first.
+With `bands`, each band of sizes has its own shares, and may measure leaves in its own way. For regions with many small
+groups and a long sparse tail, that can be `at_least` up to a size and lists of the parts of sizes above it.
 """
 
 from __future__ import annotations
@@ -58,12 +57,12 @@ from tallytree.privacy.plan import BranchRule, MeasurementQuery, Plan
 
 ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
 USUAL = Settings()
-FIRST_SHARE = Fraction(1, 50)  # of the budget, to find out whether there are
+FIRST_SHARE = Fraction(1, 50)  # of the budget, for private totals that choose between lists and at_least
 
 
 @dataclass(frozen=True)
 class Tallytree(Optioned):
-    """Measured where it is worth it, estimated top-down."""
+    """The default mechanism: measures what is worth measuring and estimates from the top down."""
 
     keeps_listed: ClassVar[bool] = True
 
@@ -72,30 +71,30 @@ class Tallytree(Optioned):
 
     @property
     def divides_itself(self) -> bool:
-        """Bands say how."""
+        """Return whether bands divide the budget over the levels."""
         return self.settings.bands is not None
 
     @property
     def measures(self) -> str:
-        """What it measures, in words."""
+        """Return what it measures, in words."""
         if self.settings.leaves is None:
             return (
                 "at_least, on every level; or sorted sizes of the lowest level, with at_least at the top, where groups "
-                "are few; totals of the lowest level before that, where they would have to tell and are private"
+                "are few; totals of the lowest level before that, if the choice depends on them and they are private"
             )
         if self.settings.leaves == LISTS:
             return "sorted sizes of the lowest level; at_least on upper levels that have a share"
         return "at_least, on every level that has a share"
 
     def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> Tallytree:
-        """With the way that leaves are measured decided: lists where a leaf has less than 1/4 group per size.
+        """Return the mechanism with the leaves' measurement chosen: lists if a leaf has less than 1/4 group per size.
 
-        A list errs where groups have equal sizes, cumulative counts over the sizes that no group has, and beliefs about
+        A list errs where groups have equal sizes, and cumulative counts over the sizes that no group has. Posteriors of
         lists gain more from the shapes around them than `at_least` counts do. (On race by block, with 31 blocks to a
-        leaf, lists had 0.5–0.8 of the error with a largest size of 200, and were even with one of 60.) Where there are
-        about as many sizes as groups, `at_least` counts are measured and read as lists are: as beliefs. Without public
-        totals no public fact tells. Where sizes are few lists would not pay, so it is at_least; otherwise totals are
-        measured first, and the same rule goes by them.
+        leaf, lists had 0.5–0.8 of the error with a largest size of 200, and were even with one of 60.) With about as
+        many sizes as groups, `at_least` counts are measured and estimated by their posterior, like lists. Without
+        public totals, no public fact decides. If sizes are few, lists would not pay, so `at_least` counts are measured.
+        Otherwise totals are measured first, and the same rule uses them.
         """
         if self.settings.bands is not None:
             self = self.set(bands=up_to(self.settings.bands, neighbours.max_size))
@@ -106,13 +105,13 @@ class Tallytree(Optioned):
             most = int(totals[hierarchy.level_slice(hierarchy.depth - 1)].max())
             if most * neighbours.max_size > MOST_STATES:
                 raise SpecError(
-                    f"beliefs go through each number of groups for each size, here up to {most:,} × "
+                    f"`beliefs` need a state for each number of groups and each size, here up to {most:,} × "
                     f'{neighbours.max_size:,} in one leaf, more than {MOST_STATES:,}; say leaves = "at_least"'
                 )
         if self.settings.leaves is not None:
             return self
         besides = self.settings.entities_share is not None or self.settings.all_share is not None
-        if besides or neighbours.groups_listed:  # which only at_least counts agree with
+        if besides or neighbours.groups_listed:  # these need at_least counts
             return self.set(leaves=AT_LEAST)
         if totals is not None:
             leaves = hierarchy.level_slice(hierarchy.depth - 1)
@@ -125,7 +124,7 @@ class Tallytree(Optioned):
         return self.set(totals_share=self.settings.totals_share or FIRST_SHARE)
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
-        """Refuse what cannot be released, from public facts alone: before anything is spent."""
+        """Refuse data that cannot be released, from public facts alone: before any budget is spent."""
         super().fits(neighbours, hierarchy, plan)
         share = self.settings.totals_share
         if self.settings.bands is not None:
@@ -135,22 +134,22 @@ class Tallytree(Optioned):
             self.settings.bands is not None or {LISTS, BELIEFS} & set(self._leaves_by_band) or share is not None
         ):
             raise SpecError(
-                "entities_share needs at_least counts of all sizes with the same noise, read as such; leave out bands, "
-                "lists, beliefs and totals_share, or leave out entities_share: the number of entities is then derived "
+                "entities_share needs at_least counts of all sizes with the same noise; leave out bands, "
+                "lists, `beliefs` and totals_share, or leave out entities_share: the number of entities then follows "
                 "from the sizes"
             )
         if BELIEFS in self._leaves_by_band and not neighbours.public_totals:
-            raise SpecError('beliefs need public totals, and here they are private; say leaves = "at_least" or "lists"')
+            raise SpecError('`beliefs` need public totals, but totals are private; say leaves = "at_least" or "lists"')
         if BELIEFS in self._leaves_by_band and self.settings.bands is not None:
-            raise SpecError('beliefs are about all sizes together; leave out bands, or say leaves = "at_least"')
+            raise SpecError('`beliefs` need all sizes together; leave out bands, or say leaves = "at_least"')
         if neighbours.public_totals and (share is not None or self.settings.lists_below is not None):
             aside = "lists_below" if share is None else "totals_share"
-            raise SpecError(f"totals are public here, so {aside} would be spent for nothing; leave it out")
+            raise SpecError(f"totals are public, so {aside} would buy nothing; leave it out")
         if self.settings.lists_below is not None and not (self.settings.leaves is None and self.settings.bands is None):
             raise SpecError("lists_below decides how leaves are measured; leave out leaves and bands, or lists_below")
         if not neighbours.public_totals and share is None and LISTS in self._leaves_by_band:
             raise SpecError(
-                "lists of sizes need the number of groups in every region, and here totals are private: read with a "
+                "lists of sizes need the number of groups in every region, but totals are private: read with a "
                 "groups table if there is a public one, or set aside a share of the budget to measure them "
                 "(totals_share, a tenth say)"
             )
@@ -158,12 +157,10 @@ class Tallytree(Optioned):
     def divided(
         self, hierarchy: Hierarchy, shares: Shares | None, priority: str | None, budget: Budget
     ) -> Shares | None:
-        """Shares as they were given, or by what matters most (`balanced` if nothing is said). None where bands say."""
+        """Return the given shares, or those of a priority (`balanced` by default); None if bands divide the budget."""
         if self.settings.bands is not None:
             if shares is not None or priority is not None:
-                raise SpecError(
-                    "bands divide the budget over the levels, each in its way; leave out shares and priority"
-                )
+                raise SpecError("bands already divide the budget over the levels; leave out shares and priority")
             return None
         if shares is not None:
             return choose_shares(hierarchy, shares, priority)
@@ -177,9 +174,9 @@ class Tallytree(Optioned):
         return divided(self.settings.leaves or AT_LEAST)
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
-        """Every level that has a share is measured, in each band of sizes; the last one must have one.
+        """Plan to measure every level that has a share, in each band of sizes; the last level must have one.
 
-        Totals, where they are measured, are those of the lowest level: all others are sums of them.
+        If totals are measured, they are those of the lowest level: all others are sums of them.
         """
         divided, last = self.divided(hierarchy, shares, None, budget), hierarchy.depth - 1
         if self.settings.all_share is not None and hierarchy.by.columns:
@@ -205,29 +202,29 @@ class Tallytree(Optioned):
         return Plan(budget, unit, (MeasurementQuery("totals", last, aside),), rule)
 
     def _divisions(self, hierarchy: Hierarchy, shares: Shares | None) -> list[Division]:
-        """The bands of sizes, with the levels' shares in each; one of all sizes where none are given."""
+        """Return the bands of sizes, with the levels' shares in each; one band of all sizes if none are given."""
         if self.settings.bands is not None:
             return divisions(self.settings.bands, hierarchy)
         return [Division(None, level_shares(hierarchy, shares, some_without=True))]
 
     @property
     def _leaves_by_band(self) -> list[Leaves | None]:
-        """How leaves are measured in each band."""
+        """Return how leaves are measured in each band."""
         settings = self.settings
         return (
             [settings.leaves] if settings.bands is None else [band.leaves or settings.leaves for band in settings.bands]
         )
 
     def estimated(self, measurements: Measurements, tell: Tell = nobody) -> Estimate:
-        """What `estimate` gives."""
+        """Run `estimate` and report its progress."""
         return self.estimate(measurements, tell=tell)
 
     def simulate_truths(self, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
-        """Leaves that are as different as their posterior says."""
+        """Return draws of leaves that are as different as their posterior says."""
         return simulate_truths(self.settings, measurements, counts)
 
     def derive_facts(self, measurements: Measurements) -> FirstStageFacts:
-        """How long lists are to be, from what was measured of totals."""
+        """Return the length of each list, from the measured totals."""
         tree, measured = measurements.hierarchy, measured_totals(measurements)
         if measured is None:
             return FirstStageFacts()
@@ -235,7 +232,7 @@ class Tallytree(Optioned):
 
 
 def _queries(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fraction) -> tuple[MeasurementQuery, ...]:
-    """What is asked of sizes, with what is left of the budget."""
+    """Return the measurement queries of sizes, which share the rest of the budget."""
     if any(one.shares[-1] == 0 for one in every):
         raise BudgetError("the lowest level must have a share: all other levels are sums of it")
     return tuple(
@@ -252,13 +249,13 @@ def _queries(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fra
 
 
 def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, budget: Budget) -> Sequence[Number]:
-    """Shares from the top level down.
+    """Return shares from the top level down.
 
-    `balanced` is what `mechanisms.budget_allocation` finds. With lists the root has a fifth, to hold the sums of
-    beliefs about leaves where they belong, and the leaves have the rest; with beliefs about counts, a tenth. Where the
-    budget leaves hardly any noise, sums need no holding, and leaves have all of it. By category levels have equal
-    shares: regions between root and leaves borrow too, and the root, which adds up the noise of all categories, would
-    come off worst with less.
+    `balanced` is what `mechanisms.budget_allocation` finds. With lists the root has a fifth, to correct the sums of the
+    leaves' posteriors, and the leaves have the rest; with posteriors of counts, a tenth. If the budget leaves hardly
+    any noise, sums need no correction, and the leaves get all of it. By category, levels have equal shares: regions
+    between root and leaves are shrunk too, and the root, which adds up the noise of all categories, would have the
+    largest error with less.
     """
     if hierarchy.by.columns:  # the sum over all categories at its root is the sum of theirs
         even = priority == "balanced" and leaves not in (LISTS, BELIEFS)
@@ -271,7 +268,7 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
         return [1] * (depth - 1) + [depth - 1]
     if priority == "upper":
         return priority_shares(hierarchy, "upper")
-    priority_shares(hierarchy, priority)  # refuses an unknown one
+    priority_shares(hierarchy, priority)  # refuses an unknown priority
     if leaves in (LISTS, BELIEFS):
         alone = priority == "leaves" or hardly_noisy(budget)
         return [0 if alone else 1] + [0] * (depth - 2) + [4 if leaves == LISTS else 9]
@@ -281,32 +278,32 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
 
 
 def check_by_category(neighbours: Neighbours, settings: Settings, ways: Sequence[Leaves | None]) -> None:
-    """Refuse options that do not go with the data's categories."""
+    """Refuse options that cannot be combined with the data's categories."""
     categories, summed = neighbours.categories, settings.all_share is not None
     if summed and not categories.columns:
-        raise SpecError("all_share measures the sums over categories, and here there are none")
+        raise SpecError("all_share measures the sums over categories, but the data have no categories; leave it out")
     first = settings.totals_share is not None or settings.lists_below is not None
     others = LISTS in ways or first or settings.entities_share is not None
     if (summed or categories.members_decide) and (others or BELIEFS in ways or settings.bands is not None):
         raise SpecError(
             "sums over categories are measured besides the details (all_share; always where members decide a "
-            "category): leave out lists, beliefs, bands, totals_share, lists_below and entities_share, which do not go "
-            "with that"
+            "category): leave out lists, `beliefs`, bands, totals_share, lists_below and entities_share, which cannot "
+            "be combined with it"
         )
     if neighbours.groups_listed and others:
         raise SpecError(
             "numbers of groups are public by region and not by category here: leave out lists, totals_share, "
-            "lists_below and entities_share, which do not go with that"
+            "lists_below and entities_share, which cannot be combined with that"
         )
 
 
 def plan_by_category(
     hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Sequence[Fraction], all_share: Fraction
 ) -> Plan:
-    """Sums and details on every level that has a share, below the root over all categories."""
+    """Plan sums and details on every level that has a share, below the root over all categories."""
     if shares[0] != 0:
         raise BudgetError(
-            f"level {hierarchy.levels[0]!r} cannot have a share of its own here: the sums of level "
+            f"level {hierarchy.levels[0]!r} cannot have its own share: the sums of level "
             f"{hierarchy.levels[1]!r} are the same number, and have one"
         )
     if shares[-1] == 0:
@@ -322,11 +319,11 @@ ROWS: Sequence[Mechanism] = (
     Tallytree(
         name="tallytree",
         symbol="",
-        paper="our own: docs/mechanisms.md#tallytree",
+        paper="this project: docs/mechanisms.md#tallytree",
         view="at_least",
         estimate=partial(estimate_top_down, USUAL),
         takes=Settings._fields,
-        cost="some times the time of drawing the noise; lists take groups × sizes steps",
+        cost="a few times the noise-sampling time; lists take groups × sizes steps",
         use="entities as the privacy unit: the default there",
         keeps=ALL_TOTALS,
         keeps_totals=True,

@@ -1,17 +1,17 @@
-"""How `tallytree` estimates: from whatever was measured to integer rows that add up, by top-down estimation.
+"""Estimate for `tallytree`, from any of its measurements to integer rows that add up, from the top down.
 
 `at_least` counts are combined from below, allocated from the root down and shrunk towards the shapes around them.
-Lists, and counts that are read as lists are, give posteriors of leaves, which are added up first.
+Lists, and counts that are estimated like lists, give posteriors of leaves, which are added up first.
 `mechanisms.tallytree` says what is measured, and when.
 
 *Categories.* One member can move a whole group from one category to another, so `at_least` counts by category would
-need noise for 2 K changes (`Neighbours.sensitivity`) where members decide. Sums over all categories do not see that.
-So a share of the budget measures these by `at_least`, and the rest measures counts by category. The sums are estimated
-first, as without categories; then counts by category are allocated within them, each size by itself, from the root down
-(`estimate.transport`). Numbers of groups that are public by region and not by category are kept by the same step: those
-by category are allocated within them first, and the rest goes by these. Where the group decides, sums of the
-categories' `at_least` counts are about as good as measured ones; with many categories (more than about ten) `all_share`
-may measure them besides.
+need noise for 2 K changes (`Neighbours.sensitivity`) if members decide. Sums over all categories do not change then. So
+a share of the budget measures the sums by `at_least`, and the rest measures counts by category. The sums are estimated
+first, as without categories; then counts by category are allocated within them, separately for each size, from the root
+down (`estimate.transport`). The same step keeps numbers of groups that are public by region and not by category: first
+the numbers by category are allocated within them, and then the counts within these numbers. If the group decides, sums
+of the categories' `at_least` counts are about as good as measured sums; with many categories (more than about ten),
+`all_share` may measure them too.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from tallytree.mechanisms.settings import BELIEFS, Settings, choose_leaves
 from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.neighbours import View
 
-LEAST_DEVIATION = 1e-3  # of a group: a posterior that is as good as certain
+LEAST_DEVIATION = 1e-3  # of a group: a posterior this narrow counts as certain
 FEWEST_BETWEEN = (
-    3  # regions of a level between root and leaves: two differ by one number at each size, which tells nothing
+    3  # regions of a level between root and leaves: two differ by one number at each size, which shows nothing
 )
-AT = {"tails": 0.05, "levels above": 0.4, "leaves": 0.93}  # how much of the work is done when these begin
+AT = {"tails": 0.05, "levels above": 0.4, "leaves": 0.93}  # the part of the work that is done when each begins
 BORROWING = AT["leaves"] - AT["levels above"]
-SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighed alike
+SIZES_PER_BAND = 2  # sizes from one to this many times as large are weighted alike
 
 
 def estimate_top_down(settings: Settings, measurements: Measurements, tell: Tell = nobody) -> Estimate:
-    """Whole, non-increasing `at_least` counts that add up and keep public totals, from whatever was measured."""
+    """Estimate non-increasing integer `at_least` counts that add up and keep public totals, from any measurements."""
     if any(part.summed for part in measurements.measured):
         return _with_sums_besides(settings, measurements)
     measurements = _with_listed(measurements)
@@ -68,29 +68,29 @@ def estimate_top_down(settings: Settings, measurements: Measurements, tell: Tell
     else:
         values, words = _from_at_least(settings, measurements, tell=tell)
     if settings.lists_below is not None:
-        words += f"; {'lists were' if lists else 'at_least was'} measured, as the numbers of groups measured first told"
+        words += f"; {'lists were' if lists else 'at_least was'} measured, by the numbers of groups measured first"
     return _estimate(measurements, values, words)
 
 
 def _unbiased(measurements: Measurements, view: View = "at_least") -> tuple[Floats, Floats]:
-    """Least-squares estimates `[regions, sizes]` of a view and their variances."""
+    """Return least-squares estimates `[regions, sizes]` of a view and their variances."""
     return subtree_estimates(*noisy_values(measurements, view), measurements.hierarchy)
 
 
 def _reads_posterior(settings: Settings, measurements: Measurements) -> bool:
-    """Is a posterior computed from `at_least` counts? If an option says so, or measured totals say that it pays."""
+    """Return whether to compute a posterior from `at_least` counts, because an option or measured totals say so."""
     if settings.leaves == BELIEFS or settings.lists_below is None:
         return settings.leaves == BELIEFS
     first = measured_totals(measurements)
     if first is None or any(part.view == "sorted_sizes" for part in measurements.measured):
         return False
     groups = np.maximum(first.values[:, 0], 0)
-    most = max(int(groups.max()), widest(counted_leaves(measurements)))  # private totals bound no count
+    most = max(int(groups.max()), widest(counted_leaves(measurements)))  # private totals do not bound counts
     return choose_leaves(float(groups.mean()), most, measurements.max_size) == BELIEFS
 
 
 def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estimate:
-    """The same where sums over categories were measured besides."""
+    """Estimate in the same way if sums over categories were measured too."""
     over = measurements.over_categories
     if not measurements.hierarchy.by.members_decide:
         measurements = _with_listed(measurements)
@@ -101,19 +101,19 @@ def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estima
 
 
 def _estimate(measurements: Measurements, values: Integers, words: str) -> Estimate:
-    told = f"integers settled from the top, level by level; {words}"
-    return Estimate(_counts_of(measurements, values), told)
+    words = f"integers estimated from the top down, level by level; {words}"
+    return Estimate(_counts_of(measurements, values), words)
 
 
 def _counts_of(measurements: Measurements, values: Integers) -> Integers:
-    """Counts from integer rows. Groups that are listed by region alone have a size of at least 1: a total is T[1]."""
+    """Return counts from integer rows. Groups listed by region alone have a size of at least 1: a total is T[1]."""
     if measurements.region_totals is None and measurements.known_totals is not None:
         values[:, 0] = measurements.known_totals  # no row exceeds it
     return counts_from_at_least(values, measurements.region_totals)
 
 
 def _with_listed(measurements: Measurements) -> Measurements:
-    """With integer numbers of groups by category, where those over all categories are public."""
+    """Return measurements with integer numbers of groups by category, if those over all categories are public."""
     if measurements.listed_totals is None:
         return measurements
     totals = allocate_listed(*_unbiased(measurements), measurements.hierarchy, measurements.listed_totals)
@@ -128,9 +128,9 @@ def _from_at_least(
     apart_as_true: bool = False,
     tell: Tell = nobody,
 ) -> tuple[Integers, str]:
-    """Settled rows; from `known` means and variances `[regions, sizes]` instead of those of `at_least`, if given.
+    """Return integer rows, from `known` means and variances `[regions, sizes]` or, if None, those of `at_least`.
 
-    What part of the work each step is (`AT`) was measured on eight million cells; where steps are left out it is less.
+    The part of the work of each step (`AT`) was measured on eight million cells; it is less if steps are left out.
     """
     tree, totals = measurements.hierarchy, measurements.known_totals
     values, noise = with_totals(measurements, *noisy_values(measurements))
@@ -148,13 +148,13 @@ def _from_at_least(
         mean, variance = sharp
     deviation = np.sqrt(variance, out=variance)
     if summed:
-        words = "rows are drawn to the numbers of entities that were measured; leaves borrow nothing"
+        words = "rows are shifted to match the measured numbers of entities; leaves are not shrunk"
         return allocate_rows(mean, deviation, tree, totals), words
     if tree.by.columns and known is None and np.isinf(noise[0]).all():
         mean[0] = estimate_root(mean, deviation, tree, totals)
     levels = _shrunk_levels(tree)
     if not settings.borrow or not levels:
-        return allocate_rows(mean, deviation, tree, totals), "regions borrow nothing from those above them"
+        return allocate_rows(mean, deviation, tree, totals), "regions are not shrunk towards those above them"
     whole, parts = allocate_rows(mean, deviation, tree, totals, through=0), []
     for number, level in enumerate(levels):
         start, stop = (AT["levels above"] + BORROWING * at / len(levels) for at in (number, number + 1))
@@ -166,18 +166,19 @@ def _from_at_least(
         )
     whole = allocate_rows(mean, deviation, tree, totals, top=whole, tell=piece(tell, AT["leaves"], 1.0))
     if not any(parts):
-        return whole, "regions borrow nothing from those above them: it would not pay"
-    told = f"leaves borrow {100 * parts[-1]:.0f} %"
+        return whole, "regions are not shrunk towards those above them: it would not lower the error"
+    words = f"leaves are shrunk {100 * parts[-1]:.0f} %"
     if len(parts) > 1:
-        told += f", and regions between them and the root {100 * max(parts[:-1]):.0f} % or less,"
-    return whole, f"of their rows, {told} from the shapes of the regions above them"
+        words += f", and regions between them and the root {100 * max(parts[:-1]):.0f} % or less,"
+    return whole, f"{words} towards the size distributions of the regions above them"
 
 
 def _shrunk_levels(tree: Hierarchy) -> list[int]:
-    """The levels whose regions are drawn to the shapes above them.
+    """Return the levels whose regions are shrunk towards the shapes above them.
 
-    Leaves, and by category, where counts are smaller, also the levels between them and the root, if these have enough
-    regions to tell how they differ. Categories do not borrow from the sum over them: their shapes differ.
+    These are the leaves. By category, where counts are smaller, they include the levels between leaves and root that
+    have enough regions to fit how they differ. Categories are not shrunk towards the sum over them: their shapes
+    differ.
     """
     last = tree.depth - 1
     if not tree.by.columns:
@@ -198,18 +199,18 @@ def _shrink(
     apart_as_true: bool,
     tell: Tell,
 ) -> float:
-    """Shrink the rows of a level towards their parents' counts, in place; returns how far, as a part.
+    """Shrink the rows of a level towards their parents' counts, in place, and return the parents' weight.
 
-    `noisy` are means and variances of the leaves before posteriors replaced their tails, if they did: what is
-    shrunk from these takes the place of a posterior where it is sharper.
+    `noisy` are means and variances of the leaves before posteriors replaced their tails, if they did: rows shrunk from
+    these replace a posterior where they are sharper.
     """
-    # With private totals the number of groups is itself a measured column: what is shrunk is the shape beyond it.
+    # With private totals the number of groups is itself a measured column, so only the shape beyond it is shrunk.
     begin = 0 if totals is not None else 1
     if not can_shrink(mean.shape[1] - begin):
         return 0.0
     rows = tree.level_slice(level)
     parents, own = tree.parents[rows], totals
-    if own is None:  # private numbers of groups are read from the rows as they are without shrinkage
+    if own is None:  # private numbers of groups come from the rows before shrinkage
         own = allocate_rows(mean, deviation, tree, None, top=counts_above, through=level)[:, 0].copy()
     groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
     posterior_mean, posterior_deviation = mean[rows, begin:], deviation[rows, begin:]
@@ -230,13 +231,13 @@ def _shrink(
 
 
 def _has_lists(measurements: Measurements) -> bool:
-    """Were lists of the leaves' sizes measured?"""
+    """Return whether lists of the leaves' sizes were measured."""
     last = measurements.hierarchy.depth - 1
     return any(part.view == "sorted_sizes" and part.level == last for part in measurements.measured)
 
 
 def _posterior(settings: Settings, measurements: Measurements) -> LeafPosterior:
-    """The posterior of the leaves, from lists if those were measured, and from `at_least` counts if not."""
+    """Return the posterior of the leaves, from lists if those were measured, otherwise from `at_least` counts."""
     tree, rounds = measurements.hierarchy, ROUNDS if settings.borrow else 1
     if _has_lists(measurements):
         return list_posterior(measured_lists(measurements), tree, measurements.max_size, rounds=rounds)
@@ -244,13 +245,13 @@ def _posterior(settings: Settings, measurements: Measurements) -> LeafPosterior:
 
 
 def _counted_sizes(measurements: Measurements, noise: Floats) -> NDArray[np.bool_]:
-    """Sizes that were counted in the leaves besides lists: there the posterior has nothing to add."""
+    """Return which sizes were counted in the leaves besides lists: there the posterior adds nothing."""
     counted: NDArray[np.bool_] = np.isfinite(noise[-1]) & _has_lists(measurements)
     return counted
 
 
 def _from_posterior(settings: Settings, measurements: Measurements) -> tuple[Integers, str]:
-    """The posterior of the leaves, added up and weighed against what was measured above, or of the same leaves.
+    """Estimate from the posterior of the leaves, added up and combined with other measurements.
 
     It is sharper than unbiased estimates, and biased where size distributions do not fit: `_weigh` notices.
     """
@@ -271,20 +272,20 @@ def _from_posterior(settings: Settings, measurements: Measurements) -> tuple[Int
         _weigh(mean[rows], variance[rows], *(known if unbiased is None else (side[rows] for side in unbiased)))
     deviation = np.sqrt(variance) + LEAST_DEVIATION
     whole = allocate_rows(mean, deviation, tree, measurements.region_totals, monotone_leaves=not front.any())
-    light = "the shapes around them" if settings.borrow else "one shape for all data"
+    light = "the size distributions around them" if settings.borrow else "one size distribution for all data"
     if not lists:
-        return whole, f"counts of leaves are read in the light of {light}, and moved to add up"
+        return whole, f"counts of leaves are posterior means given {light}, moved to add up"
     changed = float(np.abs(whole[leaves] - found.mean)[:, ~front].mean())
     return whole, (
-        f"leaves are read from lists of sizes in the light of {light}, "
-        f"and moved by {changed:.2g} of a group on average to add up"
+        f"leaves are posterior means from lists of sizes given {light}, "
+        f"moved by {changed:.2g} of a group on average to add up"
     )
 
 
 def simulate_truths(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
-    """What stands for the truth in each replicate: leaves as different as their posterior says.
+    """Return draws that serve as the truth in each replicate: leaves as different as their posterior says.
 
-    Released leaves that were shrunk are closer together. For lists and posteriors these are draws of the posterior.
+    Released leaves that were shrunk are closer together. For lists and posteriors, these are draws from the posterior.
     """
     if _has_lists(measurements) or _reads_posterior(settings, measurements):
         return _draw_posterior(settings, measurements, counts)
@@ -297,10 +298,10 @@ def simulate_truths(settings: Settings, measurements: Measurements, counts: Inte
 
 
 def _draw_posterior(settings: Settings, measurements: Measurements, counts: Integers) -> Callable[[int], Integers]:
-    """Draws of the posterior. Sizes that were counted besides lists are as released, and no less than what is drawn.
+    """Return draws of the posterior. Sizes counted besides lists are as released, and at least as many as drawn.
 
-    Released counts are estimated from posterior means, which are smoother than any truth: what is estimated from those
-    once more errs less than a release does.
+    Released counts are estimated from posterior means, which are smoother than any truth. A second estimate from those
+    errs less than a release does.
     """
     tree, totals, seed = measurements.hierarchy, measurements.region_totals, digest_of(measurements)
     leaves, posterior = tree.level_slice(tree.depth - 1), _posterior(settings, measurements)
@@ -319,7 +320,7 @@ def _draw_posterior(settings: Settings, measurements: Measurements, counts: Inte
 def _with_entities(
     measurements: Measurements, values: Floats, noise: Floats, mean: Floats, variance: Floats
 ) -> tuple[Floats, Floats]:
-    """Means and variances of rows, with what was measured of their sums."""
+    """Return means and variances of rows, combined with the measurements of their sums."""
     tree = measurements.hierarchy
     sums, sums_noise = np.zeros(len(tree)), np.full(tree.depth, inf)
     for part in measurements.measured:
@@ -332,11 +333,11 @@ def _with_entities(
 
 
 def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> None:
-    """Weigh sums of posteriors against what was measured of them, in place.
+    """Combine sums of posteriors with their measurements, in place.
 
     `noise` is its variance, `[regions, sizes]` or one row for all regions, infinite where nothing was measured.
-    Posteriors may be off by more than they say: where their squared distance from the measurements is larger than noise
-    and variances explain, over sizes of like magnitude, their variance is raised to what explains it.
+    Posteriors may be off by more than their variance. If their squared distance from the measurements exceeds what
+    noise and variances explain, over sizes of similar magnitude, their variance is raised to explain it.
     """
     sizes = mean.shape[1]
     first = 1
@@ -358,9 +359,9 @@ def _weigh(mean: Floats, variance: Floats, measured: Floats, noise: Floats) -> N
 
 
 def estimate_sums(measurements: Measurements, at_least: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Means and variances of `at_least` counts over all categories, `[regions, sizes]`, from sums and details together.
+    """Return means and variances of `at_least` counts over all categories, `[regions, sizes]`, from sums and details.
 
-    `at_least` are those from the sums alone. The details' counts, added up over the categories, tell the differences
+    `at_least` are those from the sums alone. The details' counts, added up over the categories, measure the differences
     T[s] − T[s + 1]: least squares over both is a tridiagonal system for each region, and the variances are the diagonal
     of its inverse.
     """
@@ -372,12 +373,11 @@ def estimate_sums(measurements: Measurements, at_least: tuple[Floats, Floats]) -
 def estimate_details(
     measurements: Measurements, details: tuple[Floats, Floats], sums: tuple[Floats, Floats]
 ) -> tuple[Floats, Floats]:
-    """Means and variances of `at_least` counts by category, where their sums were measured by `at_least` besides.
+    """Return means and variances of `at_least` counts by category, if their sums were measured by `at_least` too.
 
-    `details` and `sums` are values and the noise's variance by level, of the tree and of its regions. The mean over the
-    c categories is seen by both (with variances σ²/c and τ²/c²), what categories differ by is seen by the details
-    alone. These two parts of least squares do not depend on one another, so each
-    goes up the tree by itself.
+    `details` and `sums` are values and the noise's variance by level, of the tree and of its regions. Both measure the
+    mean over the c categories (with variances σ²/c and τ²/c²); only the details measure the differences between
+    categories. These two parts of least squares are independent, so each is carried up the tree separately.
     """
     tree = measurements.hierarchy
     count, (values, noise), (whole, whole_noise) = len(tree.by), details, sums
@@ -401,33 +401,34 @@ def estimate_details(
 
 
 def allocate_categories(measurements: Measurements, over: Estimate) -> Estimate:
-    """Counts by category within the counts `over` all categories."""
+    """Return counts by category within the counts `over` all categories."""
     counts = allocate_tables(
         *_unbiased(measurements, "counts"),
         measurements.hierarchy,
         over.counts,
     )
-    told = "; within these each size by category, the nearest integers with both sums"
-    return Estimate(counts, f"over all categories {over.certificate}{told}")
+    nearest = "; within these, for each size by category, the nearest integers with both sums"
+    return Estimate(counts, f"over all categories {over.certificate}{nearest}")
 
 
 def allocate_listed(mean: Floats, variance: Floats, tree: Hierarchy, listed: Integers) -> Integers:
-    """Numbers of groups by region and category within public ones by region: each group has size 1 at least.
+    """Return numbers of groups by region and category within public ones by region: each group has size 1 or more.
 
-    They are allocated before all else. A row that falls with the size tells more of its first number than that number
-    by itself: where all groups of a category are large, the first few of its numbers are the same.
+    They are allocated before everything else. A row that falls with the size gives more information about its first
+    number than that number alone: if all groups of a category are large, the first few of its numbers are equal.
     """
     rows = fit_monotone(mean, np.sqrt(variance), None)
     return allocate_tables(rows[:, :1], variance[:, :1], tree, listed[:, np.newaxis])[:, 0]
 
 
 def estimate_root(mean: Floats, deviation: Floats, tree: Hierarchy, totals: Integers | None) -> Floats:
-    """The mean of the root over all categories, where it was not measured itself.
+    """Return the mean of the root over all categories, if the root was not measured itself.
 
-    The sum of its categories' rows, each made to fall with the size and to stay above 0, has less noise than the sum of
-    the rows as they are, and more bias: each row that is cut off at 0 adds to it, so the more the more categories there
-    are. Their sum, made to fall, has the least bias. Of it goes ½ − 1/c into the mean of the two. (On three sets of
-    microdata with 2, 5 and 10 categories that was the better of the two or better than both.)
+    The sum of its categories' rows, each fitted to fall with the size and stay above 0, has less noise than the sum of
+    the unfitted rows, but more bias: each row that is clipped at 0 adds to the bias, so it grows with the number of
+    categories. The sum of the unfitted rows, fitted to fall, has the least bias. It enters the mean of the two with
+    weight ½ − 1/c. (On three sets of microdata with 2, 5 and 10 categories that was the better of the two or better
+    than both.)
     """
     top, whole = slice(1, 1 + len(tree.by)), slice(0, 1)
     parts, sums = (

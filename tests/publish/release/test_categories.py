@@ -161,7 +161,7 @@ def test_ways_that_do_not_go_with_sums_or_lists_by_region_are_refused_before_any
     private, book = group_sizes(**KINDS[kind]), Ledger(tmp_path / "ledger")
     book.open("homes", Budget(epsilon=1), Neighbours.of(private, "one_entity"))
     given = {**options, **(MORE if kind.endswith("besides") else {})}
-    with pytest.raises(SpecError, match=r"do not go with that|beliefs need public totals"):
+    with pytest.raises(SpecError, match=r"cannot be combined|`beliefs` need public totals"):
         release(private, budget={"epsilon": 1}, unit="one_entity", mechanism="tallytree", options=given, ledger=book)
     assert book.accounts()[0].spent == 0
 

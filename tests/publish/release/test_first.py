@@ -122,7 +122,7 @@ def test_a_bound_that_decides_nothing_is_refused(options, why):
 
 def test_a_bound_is_refused_where_totals_are_public():
     public = Truth("public", TREE, np.ones((40, 61), np.int64), public_totals=True)
-    with pytest.raises(SpecError, match="totals are public here, so lists_below would be spent for nothing"):
+    with pytest.raises(SpecError, match="totals are public, so lists_below would buy nothing"):
         suited(public, {"lists_below": "20"})
 
 
