@@ -67,7 +67,7 @@ def test_every_data_set_tells_its_recipe(name):
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SpecError, match="did you mean 'census'"):
         make("cencus")
-    with pytest.raises(SpecError, match="known are census, taxi, race, people"):
+    with pytest.raises(SpecError, match="choose from census, taxi, race, people"):
         make("xyz")
 
 

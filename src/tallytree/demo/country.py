@@ -1,7 +1,7 @@
-"""A made-up country: persons in households in counties, a map of the counties, and a spec to release them with.
+"""Make a country: persons in households in counties, a map of the counties, and a spec to release them with.
 
-On the map an oval is cut in two by a slanted line, each part again, and so on, so that every area has about the size
-that is due to its number of counties. Convex areas stay convex, and there is no gap between them.
+For the map, a slanted line cuts an oval in two, then each part, and so on, so that every area is about in proportion to
+its number of counties. Convex areas stay convex, without gaps between them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENDINGS = ("ia", "mark", "stead", "ford", "holm", "vale", "ton", "wick")
 
 @dataclass(frozen=True)
 class Country:
-    """Where the files of a made-up country are."""
+    """The paths of the files of a made-up country."""
 
     people: Path
     regions: Path
@@ -60,8 +60,8 @@ def make_country(
     """Write people.parquet (person, household, county, tenure), regions.csv, counties.geojson and release.toml.
 
     Recipe. County populations are log-normal; household sizes follow the 2010 U.S. shares, tilted by a state's and a
-    county's own taste for large households, with a geometric tail. Households rent where many do (a county's share has
-    a logit of −0.1 ± 0.5 among those of one person), and the less the more they are (0.25 less for each more).
+    county's own taste for large households, with a geometric tail. A household of one person rents with a chance whose
+    logit is −0.1 ± 0.5 by county; each further person lowers the logit by 0.25.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -143,16 +143,16 @@ def _place_names(count: int, rng: np.random.Generator) -> list[str]:
 
 
 def county_codes(state_of: Integers) -> list[str]:
-    """Codes such as 07013, numbered within each state; `state_of` is sorted."""
+    """Return codes such as 07013, numbered within each state; `state_of` is sorted."""
     number = 1 + np.arange(len(state_of)) - np.searchsorted(state_of, state_of)
     return [f"{state + 1:02d}{place:03d}" for state, place in zip(state_of, number, strict=True)]
 
 
 def country_map(counties: Sequence[str], *, seed: int = 2010) -> dict[str, Any]:
-    """GeoJSON of the counties, whose codes are the property `county`; neighbours in the list are neighbours."""
+    """Return GeoJSON of the counties, whose codes are the property `county`; neighbours in the list are neighbours."""
     rng = np.random.default_rng(seed)
     around = np.linspace(0, 2 * math.pi, 40, endpoint=False)
-    coast = 1 + 0.06 * np.sin(3 * around + 1) + 0.03 * np.sin(2 * around)  # small enough to leave it convex
+    coast = 1 + 0.06 * np.sin(3 * around + 1) + 0.03 * np.sin(2 * around)  # small enough to keep the coast convex
     oval = np.column_stack(
         [CENTRE[0] + REACH[0] * coast * np.cos(around), CENTRE[1] + REACH[1] * coast * np.sin(around)]
     )
@@ -192,7 +192,7 @@ def _cut(ring: Floats, codes: list[str], rng: np.random.Generator, areas: list[t
 
 
 def _half(ring: Floats, normal: Floats, limit: float) -> Floats:
-    """The part of a convex ring where normal · point ≤ limit."""
+    """Return the part of a convex ring where normal · point ≤ limit."""
     kept: list[Floats] = []
     reach = ring @ normal - limit
     for place, point in enumerate(ring):

@@ -1,11 +1,11 @@
-"""NOT PRIVATE, or for comparison only: made-up data, comparisons with the truth, and rivals."""
+"""NOT PRIVATE, or for comparison only: made-up data, comparisons with the truth, and rival mechanisms."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-# Loaded when first used: the command imports this folder just to know its options.
+# Loaded on first use: the command imports this package only for its options.
 _HOME = {"compare": "runner", "Results": "results", "Truth": "truth"}
 
 __all__ = sorted(_HOME)

@@ -1,7 +1,7 @@
-"""Made-up persons in households, streamed to the files that a user has: `blocks` on six levels, `people` on three.
+"""Make up persons in households, and stream them to a user's files: `blocks` on six levels, `people` on three.
 
 At scale 1 `blocks` has the outline of the United States: 1 nation, 51 states, 3,143 counties, 85,000 tracts, 240,000
-block groups and 8,100,000 blocks, of which 28 % are empty; 117 million households of 300 million persons.
+block groups and 8,100,000 blocks, 28 % of them empty; 117 million households of 300 million persons.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_SIZE = 10
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Every block's place on the levels above, as numbers of regions from 0, and its expected share of households."""
+    """Every block's region on the levels above, numbered from 0, and its expected share of households."""
 
     above: tuple[Integers, ...]  # for each level below the nation: the region of every block
     weights: Floats
@@ -53,11 +53,11 @@ class Blocks:
 
     @property
     def county_of(self) -> Integers:
-        """Every block's county."""
+        """Return every block's county."""
         return self.above[1]
 
     def codes(self, level: int) -> Any:
-        """Codes of a level's regions, such as 07 and 07013, as an Arrow array of texts; `level` is 1 for states."""
+        """Return codes of a level's regions, such as 07 and 07013, as an Arrow array; `level` is 1 for states."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -71,7 +71,7 @@ class Blocks:
         return pc.utf8_lpad(pc.cast(pa.array(number), pa.string()), width, "0")
 
     def table(self) -> Any:
-        """The public table of regions, one row per block: a pyarrow Table with a column for each level."""
+        """Return the public table of regions, one row per block: a pyarrow Table with a column for each level."""
         import pyarrow as pa
 
         nation = pa.DictionaryArray.from_arrays(np.zeros(len(self.weights), np.int8), [NATION])
@@ -81,7 +81,7 @@ class Blocks:
         return pa.table([nation, *columns, self.codes(5)], names=list(LEVELS))
 
     def households(self, total: int, rng: np.random.Generator) -> Iterator[tuple[Integers, Integers]]:
-        """About `AT_A_TIME` households at a time, from neighbouring blocks: the block and the size of each."""
+        """Yield about `AT_A_TIME` households at a time, from neighbouring blocks: the block and the size of each."""
         ladder = np.cumsum(self.shares, axis=1)
         homes = rng.multinomial(total, self.weights)
         through = np.cumsum(homes)
@@ -100,12 +100,12 @@ class Blocks:
 
 
 def country(scale: float, seed: int, max_size: int = MAX_SIZE) -> tuple[Blocks, int, np.random.Generator]:
-    """The places of a country, its number of households, and where their chances go on from.
+    """Return the blocks of a country, its number of households, and the generator for further draws.
 
-    Recipe. Each region has one region of the next level at least, the others go where chance has it: counties by
-    states of uneven numbers, tracts and block groups evenly, blocks by block groups of uneven numbers. Of all blocks
-    28 % are empty, wherever they are. The households of the others are log-normal (0.9), times a log-normal weight of
-    their county (0.6). Sizes have the shares of 2010, tilted and bent by state and county as in `census`.
+    Recipe. Each region has at least one region of the next level; the others are distributed at random: counties
+    unevenly over states, tracts and block groups evenly, blocks unevenly over block groups. A random 28 % of all blocks
+    are empty. The households of the others are log-normal (0.9), times a log-normal weight of their county (0.6). Sizes
+    have the shares of 2010, tilted and bent by state and county as in `census`.
     """
     scale, rng = checked_scale(scale), np.random.default_rng([seed, 2020])
     counts = [max(1, round(each * scale)) for each in (COUNTIES, TRACTS, BLOCK_GROUPS, BLOCKS)]
@@ -128,10 +128,10 @@ def country(scale: float, seed: int, max_size: int = MAX_SIZE) -> tuple[Blocks, 
 
 
 def blocks(*, scale: float = 1.0, seed: int = 0, max_size: int = MAX_SIZE, public_totals: bool = False) -> Truth:
-    """What `write_country` would write, counted but not written.
+    """Make the counts of the files that `write_country` would write.
 
     1 → 51 → 3,143 → 85,000 → 240,000 → 8,100,000 regions; a scale below 1 keeps that share of the counties and of all
-    below them. Recipe: that of `country`.
+    regions below them. The recipe is that of `country`.
     """
     places, total, rng = country(scale, seed, max_size)
     counts = np.zeros((len(places.weights), max_size), np.int64)
@@ -143,7 +143,7 @@ def blocks(*, scale: float = 1.0, seed: int = 0, max_size: int = MAX_SIZE, publi
 
 @dataclass(frozen=True)
 class Written:
-    """Where the files of a made-up country are, and how large it is."""
+    """The paths of the files of a made-up country, and its size."""
 
     people: Path
     regions: Path
@@ -155,9 +155,9 @@ class Written:
 def write_country(folder: str | Path, *, scale: float = 1.0, seed: int = 0, progress: Progress = silent) -> Written:
     """Write people.parquet (person_id, household_id, block), regions.parquet and release.toml into `folder`.
 
-    Persons come in lots of about a million from neighbouring blocks, as files of a census do that come state by state;
-    within a lot they are shuffled, so that a household's persons are seldom next to each other. Memory stays within a
-    gigabyte or so at any scale. The spec has no column of entities: each row is a person.
+    Persons come in batches of about a million from neighbouring blocks, like census files that come state by state.
+    Within a batch they are shuffled, so a household's persons are seldom next to each other. Memory stays at about a
+    gigabyte at any scale. The spec has no column of entities: each row is a person.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -209,14 +209,14 @@ intervals = "guaranteed"       # typical ones take 25 estimates more
 
 
 def _children(weights: Floats, count: int, rng: np.random.Generator) -> Integers:
-    """The parent of each of `count` regions, in order: one for each parent at least, the others by weight."""
+    """Return the parent of each of `count` regions, in order: at least one per parent, the others by weight."""
     parents = len(weights)
     extra = rng.multinomial(max(0, count - parents), weights)
     return np.repeat(np.arange(parents), 1 + extra)
 
 
 def _first_child(parent_of: Integers, region_of: Integers) -> Integers:
-    """For each block the first region of a level that lies in the same region of the level above."""
+    """Return for each block the first region of a level that lies in the same region of the level above."""
     begins = np.flatnonzero(np.diff(parent_of, prepend=-1))
     return np.repeat(region_of[begins], np.diff([*begins, len(parent_of)]))
 
@@ -229,7 +229,7 @@ HOUSEHOLDS_AT_A_TIME = 400_000  # about a million persons
 
 
 def people(*, scale: float = 1.0, seed: int = 0, max_size: int = 20, public_totals: bool = False) -> Truth:
-    """What `write_people` with `rows = 300 million · scale` would write, counted but not written."""
+    """Make the counts of the files that `write_people` with `rows = 300 million · scale` would write."""
     rows = max(1, round(FULL_SCALE * checked_scale(scale)))
     where, blocks = _nation(rows, seed, checked_size(max_size, 2))
     counts = np.zeros((len(where.weights), max_size), dtype=np.int64)
@@ -246,16 +246,16 @@ def write_people(
     max_size: int = 20,
     groups: str | PathLike[str] | None = None,
 ) -> Truth:
-    """Write exactly `rows` persons to a Parquet file (person_id, household_id, state, county); what they add up to.
+    """Write exactly `rows` persons to a Parquet file (person_id, household_id, state, county); return their counts.
 
     Recipe. The nation, and how household sizes differ between its counties, are as in `census`, without outliers and
-    with sizes up to `max_size`; it has as many counties as `rows` of 300 million deserve. Households come in blocks of
-    400,000, each from all over the nation, and the rows of a block are shuffled, so that a household's persons are
+    with sizes up to `max_size`; its number of counties is in proportion to `rows` of 300 million. Households come in
+    blocks of 400,000, each from all over the nation, and the rows of a block are shuffled, so a household's persons are
     seldom next to each other. The last household is cut short to make the number of rows exact. Memory stays within
     some hundreds of megabytes at any number of rows.
 
-    With `groups` the public list of households (household_id, county) is written there too, and the truth has public
-    totals; otherwise they are private.
+    With `groups`, the public list of households (household_id, county) is written there too, and the truth has public
+    totals; otherwise totals are private.
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise SpecError(f"rows must be an integer from 1 on, not {rows!r}")
@@ -278,7 +278,7 @@ def write_people(
 
 
 def _nation(rows: int, seed: int, max_size: int) -> tuple[Geography, Iterator[tuple[Integers, Integers]]]:
-    """The regions, and blocks of households (county and size of each) that hold `rows` persons together."""
+    """Return the regions, and blocks of households (county and size of each) that hold `rows` persons together."""
     rng = np.random.default_rng([seed, 299])
     where = geography(rows / FULL_SCALE, rng)
     shares = size_shares(household_shares(where, rng), max_size) * where.weights[:, None]
@@ -306,7 +306,7 @@ def _tally(counts: Integers, county: Integers, size: Integers) -> None:
 
 
 class _Codes:
-    """Region codes as Arrow dictionaries, so that no text is made row by row."""
+    """Region codes as Arrow dictionaries, which avoids a text for each row."""
 
     def __init__(self, where: Geography) -> None:
         import pyarrow as pa
@@ -323,7 +323,7 @@ class _Codes:
         self.groups_schema = pa.schema({"household_id": pa.int64(), "county": text})
 
     def columns(self, county: Integers) -> tuple[Any, Any]:
-        """The state and the county column for counties given by number."""
+        """Return the state and the county column for counties given by number."""
         import pyarrow as pa
 
         return (
@@ -333,7 +333,7 @@ class _Codes:
 
 
 class _Sheet:
-    """A Parquet file that grows block by block; with no path, nothing."""
+    """A Parquet file that grows block by block; without a path, nothing is written."""
 
     def __init__(self, path: str | PathLike[str] | None, schema: Any) -> None:
         from pyarrow import parquet
@@ -350,7 +350,7 @@ class _Sheet:
             self._writer.close()
 
     def write(self, *columns: Any) -> None:
-        """One more row group."""
+        """Write one more row group."""
         import pyarrow as pa
 
         if self._writer is not None:

@@ -1,8 +1,8 @@
-"""Counts that anyone may see, from a plain file: long (one row per region and size) or wide (one column per size).
+"""Read public counts from a plain file: long (one row per region and size) or wide (one column per size).
 
-Everything is read as text, so that the region code 01001 keeps its zero; counts and sizes become numbers afterwards.
-Where nobody said which columns are levels and which hold sizes, and it is not certain, the file is refused: a level
-that was invented from a column of totals makes every number of a comparison wrong.
+Everything is read as text, so that the region code 01001 keeps its zero; counts and sizes become numbers afterwards. If
+the user does not name the columns of levels and sizes, and they are not certain, the file is refused: a column of
+totals that is mistaken for a level makes every number of a comparison wrong.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def read_counts(
     max_size: int | None = None,
     name: str | None = None,
 ) -> Truth:
-    """Counts of groups by region and size, from a CSV or Parquet file.
+    """Read counts of groups by region and size from a CSV or Parquet file.
 
-    A file with the columns `size` and `count` is long: one row per leaf region and size, absent ones are zero.
-    Any other is wide: one row per leaf region, and one column per size whose name ends in the size, all with the same
-    text before it (hh1, hh2, hh3plus, or plain 1, 2, 3). Sizes must follow one another; those below the first are
+    A file with the columns `size` and `count` is long: one row per leaf region and size; missing rows count as zero.
+    Any other file is wide: one row per leaf region, and one column per size whose name ends in the size, all with the
+    same text before it (hh1, hh2, hh3plus, or plain 1, 2, 3). Sizes must follow one another; those below the first are
     zero; "plus" (or "+") may end the name of the largest, which stands for all larger ones. `size` is the name of a
-    long file's column of sizes, or that text before the number; it is asked for where it is unclear (`UnclearSizes`).
+    long file's column of sizes, or that text before the number; it is required if it is unclear (`UnclearSizes`).
 
-    `levels` are the columns with region names from the top down; other columns are left alone. If they are not given,
-    all columns before the first size (or count) column are levels, unless it is not certain that each of them is one:
-    that is an error which says why (`UnclearLevels`). Without any, all is one region.
+    `levels` are the columns with region names from the top down; other columns are ignored. If they are not given, all
+    columns before the first size (or count) column are levels, provided that each is certainly one; otherwise an error
+    gives the reason (`UnclearLevels`). Without such columns, all data are one region.
 
     `max_size` counts larger groups as itself; without it, the largest size of the file is the largest.
     """
@@ -74,7 +74,7 @@ def read_counts(
 
 
 def text_table(path: str | PathLike[str]) -> Any:
-    """A public CSV or Parquet file as an Arrow table of text."""
+    """Return a public CSV or Parquet file as an Arrow table of text."""
     import pyarrow as pa
 
     table = public_table(path, "file")
@@ -85,14 +85,14 @@ def text_table(path: str | PathLike[str]) -> Any:
 
 
 def whole_numbers(table: Any, column: str) -> Integers:
-    """A column of text as integers from 0 on."""
+    """Return a column of text as non-negative integers."""
     if column not in table.column_names:
         raise SpecError(f"there is no column {column!r}; the file has {', '.join(table.column_names)}")
     return numbers(table[column], column, whole=True).astype(np.int64)
 
 
 def region_columns(table: Any, levels: Sequence[str]) -> dict[str, Any]:
-    """The columns with region names, trimmed, from the top down."""
+    """Return the columns with region names, trimmed, from the top down."""
     from pyarrow import compute
 
     missing = [level for level in levels if level not in table.column_names]
@@ -109,7 +109,7 @@ def truth_of_cells(
     public_totals: bool,
     max_size: int | None = None,
 ) -> Truth:
-    """A truth from the leaf region and the size of each row; `counts` None means that each row is one group."""
+    """Return a truth from the leaf region and the size of each row; without `counts`, each row is one group."""
     hierarchy, leaf = _leaves(regions, len(sizes))
     return _filled(name, hierarchy, leaf, sizes, counts, public_totals, max_size)
 
@@ -160,7 +160,7 @@ def _truth_of_columns(
 
 
 def _leaves(regions: Mapping[str, Any], rows: int) -> tuple[Hierarchy, Integers]:
-    """The tree of the paths in the rows, and each row's leaf."""
+    """Return the tree of the paths in the rows, and each row's leaf."""
     from pyarrow import compute
 
     if not rows:
@@ -186,13 +186,13 @@ def _file(path: str | PathLike[str]) -> str:
 
 SIZE_COLUMN = re.compile(r"(?P<prefix>.*?)(?P<size>[0-9]+)(?P<open>plus|\+)?", re.IGNORECASE)
 NUMBER = r"^[-+]?[0-9][0-9,. ]*([eE][-+]?[0-9]+)?%?$"
-CODE = r"^0[0-9]"  # a number does not begin like this, a code such as 01001 does
-LARGEST_FIRST_SIZE = 2  # of columns that are taken for sizes unasked: hh2, hh3 … are sizes, pop2019, pop2020 … are not
+CODE = r"^0[0-9]"  # codes such as 01001 begin like this, numbers do not
+LARGEST_FIRST_SIZE = 2  # of columns that count as sizes by default: hh2, hh3 … are sizes, pop2019, pop2020 … are not
 JOINT = "\x1f"  # joins the names of a path; no name holds it
 
 
 class UnclearLevels(SpecError):
-    """The columns that are levels have to be said. `likely` are those that may be, from the top down."""
+    """The user must name the columns that are levels. `likely` are possible ones, from the top down."""
 
     def __init__(self, told: str, likely: Sequence[str]) -> None:
         self.told, self.likely = told, tuple(likely)
@@ -201,7 +201,7 @@ class UnclearLevels(SpecError):
 
 
 class UnclearSizes(SpecError):
-    """Which columns hold sizes has to be said. `prefixes` are the texts before the numbers, the likeliest first."""
+    """The user must name the columns of sizes. `prefixes` are the texts before the numbers, the likeliest first."""
 
     def __init__(self, told: str, prefixes: Sequence[str]) -> None:
         self.told, self.prefixes = told, tuple(prefixes)
@@ -209,7 +209,7 @@ class UnclearSizes(SpecError):
 
 
 def checked_levels(levels: Sequence[str], numbers: Sequence[str]) -> list[str]:
-    """The levels that were stated, or an error."""
+    """Return the stated levels; refuse wrong ones."""
     if isinstance(levels, str):
         raise SpecError("levels must be a list of column names from the top down, at least one")
     if both := [level for level in levels if level in numbers]:
@@ -220,10 +220,10 @@ def checked_levels(levels: Sequence[str], numbers: Sequence[str]) -> list[str]:
 
 
 def certain_levels(path: str | PathLike[str], columns: Mapping[str, Any], numbers: Sequence[str]) -> list[str]:
-    """All columns but those of `numbers`, if it is certain that each is a level; else an error that says why not.
+    """Return all columns except `numbers`, if each is certainly a level; otherwise raise an error with the reason.
 
-    It is not where a column holds numbers that are no codes (a total), divides no region (a description, or a level
-    that stands above), has the same names in most regions (another attribute), or stands after the numbers.
+    A column is not certain if it holds numbers without leading zeros (a total), divides no region (a description, or a
+    level above), has the same names in most regions (another attribute), or stands after the numbers.
     """
     names = list(columns)
     first = min(names.index(column) for column in numbers)
@@ -247,7 +247,7 @@ def certain_levels(path: str | PathLike[str], columns: Mapping[str, Any], number
 
 
 def _doubt(column: Any, above: Sequence[Any]) -> str:
-    """Why a column may be no level below those above it; nothing if it is certain."""
+    """Return why a column may not be a level below those above it; an empty text if it certainly is."""
     from pyarrow import compute
 
     named = column.filter(compute.not_equal(column, ""))
@@ -273,7 +273,7 @@ def _distinct(columns: Sequence[Any]) -> int:
 
 
 def size_columns(path: str | PathLike[str], names: Sequence[str], prefix: str | None) -> list[str]:
-    """One column per size in the order of sizes: the family with that prefix, or the only one there is."""
+    """Return one column per size in the order of sizes: the family with that prefix, or the only family."""
     families: dict[str, list[str]] = {}
     for name in names:
         if match := SIZE_COLUMN.fullmatch(name):
@@ -313,7 +313,7 @@ def _checked(file: str, family: Sequence[str]) -> list[str]:
 
 
 def size_in(column: str) -> int:
-    """The size that a column's name ends in."""
+    """Return the size that a column's name ends in."""
     match = SIZE_COLUMN.fullmatch(column)
     assert match
     return int(match["size"])

@@ -1,4 +1,4 @@
-"""The data sets that are made in code, by name, and tables of households. Each is a function of a seed and a scale.
+"""The made-up data sets by name, and tables of households. Each is a function of a seed and a scale.
 
 Nothing is bundled. `make_households` is for work on synthetic microdata: attributes are codes. The domains have the
 shape of HQR's (Appendix A.1): its ACS data set with 10 household and 11 person attributes and at most 5 persons, and
@@ -30,7 +30,7 @@ __all__ = ["DATASETS", "DOMAINS", "Dataset", "Domain", "Tables", "make", "make_h
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set made in code; its recipe is the docstring of its function."""
+    """A made-up data set; its recipe is the docstring of its function."""
 
     name: str
     about: str
@@ -38,13 +38,13 @@ class Dataset:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options besides scale and seed, with their defaults."""
+        """Return the options besides scale and seed, with their defaults."""
         parameters = inspect.signature(self.make).parameters
         return {name: each.default for name, each in parameters.items() if name not in ("scale", "seed")}
 
     @property
     def recipe(self) -> str:
-        """How it is made."""
+        """Return how it is made."""
         return inspect.getdoc(self.make) or ""
 
 
@@ -61,17 +61,17 @@ DATASETS: dict[str, Dataset] = {
 
 
 def make(name: str, *, scale: float = 1.0, seed: int = 0, **options: Any) -> Truth:
-    """The made-up data set of that name: the same for the same scale, seed and options.
+    """Make the data set of that name: the same for the same scale, seed and options.
 
     >>> make("census", scale=0.01).hierarchy
     Hierarchy(nation 1 → state 12 → county 31)
     """
     if name == "households":
-        raise SpecError("'households' is a pair of tables, not counts; make it with `make_households`")
+        raise SpecError("the data set 'households' is a pair of tables, not counts; make it with `make_households`")
     if name not in DATASETS:
         near = get_close_matches(name, DATASETS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise SpecError(f"there is no data set {name!r}; {hint}known are {', '.join(DATASETS)}")
+        raise SpecError(f"unknown data set {name!r}; {hint}choose from {', '.join(DATASETS)}")
     dataset = DATASETS[name]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise SpecError(f"seed must be an integer from 0 on, not {seed!r}")
@@ -100,7 +100,7 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True)
 class Domain:
-    """How many codes (0, 1, …) each attribute has, and how many persons a household holds at most."""
+    """How many codes (0, 1, …) each attribute has, and how many persons a household can have at most."""
 
     household: Mapping[str, int]
     person: Mapping[str, int]
@@ -108,7 +108,7 @@ class Domain:
 
     @property
     def size(self) -> int:
-        """How many different households there can be, persons in order."""
+        """Return how many different households are possible, persons in order."""
         persons = sum(prod(self.person.values()) ** number for number in range(1, self.max_persons + 1))
         return int(prod(self.household.values()) * persons)
 
@@ -154,7 +154,7 @@ SHARED_OTHERWISE = 0.2
 
 
 def make_households(*, scale: float = 1.0, seed: int = 0, variant: str = "acs") -> Tables:
-    """75,000 households at scale 1, and their persons; every attribute is a code from 0 on.
+    """Make 75,000 households at scale 1, and their persons; every attribute is a code from 0 on.
 
     Recipe. A household is of one of 8 hidden kinds. The kind decides the distribution of its size (the 2010 shares up
     to the domain's largest, tilted) and of each household attribute. For each person attribute the household has a
@@ -191,13 +191,13 @@ def make_households(*, scale: float = 1.0, seed: int = 0, variant: str = "acs") 
 
 
 def _likely(kinds: int, codes: int, rng: np.random.Generator) -> Floats:
-    """A distribution over codes for each kind, around one that they have in common."""
+    """Return a distribution over codes for each kind, around a common one."""
     common = rng.dirichlet(np.full(codes, 1.0))
     return rng.dirichlet(6.0 * common + 0.1, kinds)
 
 
 def _draw(chances: Floats, row: Integers, rng: np.random.Generator) -> Integers:
-    """One draw for each entry of `row`, from that row's chances."""
+    """Return one draw for each entry of `row`, from that row's chances."""
     ladder = np.cumsum(chances, axis=1)
     ladder /= ladder[:, -1:]  # ends in 1 exactly, and no draw reaches 1
     drawn = np.empty(len(row), dtype=np.int64)

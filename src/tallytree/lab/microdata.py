@@ -1,4 +1,4 @@
-"""NOT PRIVATE: methods of household synthesis against the truth, on households that are public or made up.
+"""NOT PRIVATE: compare methods of household synthesis with the truth, on public or made-up households.
 
 Errors are HQR's: a cell of a households table is a share of all households, one of a persons table a share of all
 persons; the error is how far the share is from the true one, and its largest and its mean are taken over all cells of
@@ -44,25 +44,25 @@ class HouseholdTruth:
 
     @property
     def schema(self) -> Schema:
-        """The attributes."""
+        """Return the attributes."""
         return self.codes.schema
 
     @property
     def persons(self) -> int:
-        """How many persons there are."""
+        """Return how many persons there are."""
         return int(self.codes.starts[-1])
 
     def households(self) -> Households:
-        """The same households as a data holder would hand them to a method."""
+        """Return the same households as a data holder would pass them to a method."""
         return Households(schema=self.schema, codes=Sealed(self.codes), name=self.name)
 
     def shares(self, workload: Workload) -> list[Floats]:
-        """The true tables, as shares of households or of persons."""
+        """Return the true tables, as shares of households or of persons."""
         return _shares(self.codes, workload)
 
 
 def made_up(variant: str, *, scale: float = 1.0, seed: int = 0) -> HouseholdTruth:
-    """The made-up households of `make_households`, "acs" or "acs-small"."""
+    """Return the made-up households of `make_households`, "acs" or "acs-small"."""
     tables = make_households(scale=scale, seed=seed, variant=variant)
     domain = DOMAINS[variant]
 
@@ -85,14 +85,14 @@ def made_up(variant: str, *, scale: float = 1.0, seed: int = 0) -> HouseholdTrut
 
 
 class Errors(NamedTuple):
-    """Over all cells of a workload."""
+    """The errors over all cells of a workload."""
 
     largest: float
     mean: float
 
 
 def model_errors(model: Model, workload: Workload, truth: Sequence[Floats]) -> Errors:
-    """Errors of what a model answers; persons tables are shares of the persons that the model itself expects."""
+    """Return errors of a model's answers; persons tables are shares of the persons that the model itself expects."""
     persons = float(model.answers(Marginal("persons")).sum())
     found = [
         table / (persons or 1.0) if marginal.of == "persons" else table
@@ -102,7 +102,7 @@ def model_errors(model: Model, workload: Workload, truth: Sequence[Floats]) -> E
 
 
 def drawn_errors(model: Model, number: int, workload: Workload, truth: Sequence[Floats], *seed: object) -> Errors:
-    """Errors of `number` households drawn from a model."""
+    """Return errors of `number` households drawn from a model."""
     chunks = list(draw(model, number, source=SeededWords("drawing", *seed)))
     household = np.concatenate([chunk.household for chunk in chunks])
     person = np.concatenate([chunk.person for chunk in chunks])
@@ -128,13 +128,14 @@ def compare_synthesis(
     seed: object = 0,
     drawn: bool = True,
 ) -> Iterator[Row]:
-    """Run every method with every budget, each run with other random numbers, and yield a row for each of its models.
+    """Run every method with every budget, each run with different random numbers, and yield a row for each of its
+    models.
 
-    `methods` are names, or names with options. `runs` is how many, or which ones. A row has plain values: what was
-    run, errors of answers (`max_error`, `mean_error`) and of drawn households (`drawn_max_error`, `drawn_mean_error`),
-    the number of rounds and the seconds they took. `residual` is how far a model's answers are from what it was itself
-    fitted to, in standard deviations of the noise, as a root mean square: near 1 the noise explains it, far above 1
-    the fit did not reach its own measurements, and other settings may do better.
+    `methods` are names, or names with options. `runs` is how many, or which ones. A row has plain values: what was run,
+    errors of answers (`max_error`, `mean_error`) and of drawn households (`drawn_max_error`, `drawn_mean_error`), the
+    number of rounds and the seconds they took. `residual` is how far a model's answers are from the measurements that
+    it was fitted to, in standard deviations of the noise, as a root mean square: near 1 the noise explains it, far
+    above 1 the fit did not reach its own measurements, and other settings may do better.
     """
     if workload.schema != truth.schema:
         raise SpecError("the workload is for another schema than the households")
@@ -181,10 +182,10 @@ def compare_synthesis(
 
 
 def residual(model: Model, fitted: Fitted) -> float:
-    """How far answers are from the run's own measurements, in deviations of noise.
+    """Return how far answers are from the run's own measurements, in deviations of noise.
 
-    Shares are what is fitted, and the number of persons was measured by itself: so answers about persons are taken
-    with the one factor that brings them nearest.
+    Models are fitted to shares, and the number of persons was measured separately. So answers about persons are
+    multiplied by the single factor that brings them nearest.
     """
     apart = []
     for of in ("households", "persons"):

@@ -1,4 +1,4 @@
-"""A made-up nation → states → counties, `census` (households by size) and `race` (blocks) on it, and `taxi`.
+"""Make up a nation → states → counties, `census` (households by size) and `race` (blocks) on it, and `taxi`.
 
 Recipe of the nation: 52 states share 3,144 counties in uneven numbers; a county's weight is log-normal (1.2 within its
 state, 0.6 for the state as a whole, together about the spread of housing units over real counties).
@@ -33,7 +33,7 @@ SETTLED = 0.0129  # the share of blocks where anybody of the population lives, f
 
 @dataclass(frozen=True, eq=False)
 class Geography:
-    """The tree, the state (from 0) of each county, and each county's share of the whole."""
+    """The tree, the state (from 0) of each county, and each county's share of the total."""
 
     hierarchy: Hierarchy
     state_of: Integers
@@ -43,31 +43,31 @@ class Geography:
 
 
 def checked_scale(scale: float) -> float:
-    """A scale is a positive, finite number; 1 is the size of the data set described."""
+    """Return a scale: a positive, finite number; 1 is the size of the data set described."""
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
         raise SpecError(f"scale must be a positive number, not {scale!r}; 1 is full size, 0.01 a hundredth")
     return float(scale)
 
 
 def checked_size(max_size: int, least: int = 1) -> int:
-    """A largest size is an integer from `least` on."""
+    """Return a largest size: an integer of at least `least`."""
     if isinstance(max_size, bool) or not isinstance(max_size, int | np.integer) or max_size < least:
         raise SpecError(f"max_size must be an integer from {least} on, not {max_size!r}")
     return int(max_size)
 
 
 def region_counts(scale: float) -> tuple[int, int]:
-    """How many states and counties at a scale: counties shrink with it, states with its cube root.
+    """Return how many states and counties a scale has: counties shrink with it, states with its cube root.
 
-    So counties keep their true sizes, and noise its true weight against them, in a quick experiment. Below 24 counties
-    (scale 0.0075) the counties themselves become smaller; above scale 1 they become larger.
+    So in a quick experiment counties keep their true sizes, and noise its true relative size. Below 24 counties (scale
+    0.0075) the counties themselves become smaller; above scale 1 they become larger.
     """
     counties = min(COUNTIES, max(FEWEST_COUNTIES, round(COUNTIES * scale)))
     return min(STATES, max(10, ceil(STATES * scale ** (1 / 3)))), counties
 
 
 def geography(scale: float, rng: np.random.Generator) -> Geography:
-    """A nation of `region_counts(scale)`; region codes are text such as 07 and 07013."""
+    """Return a nation of `region_counts(scale)`; region codes are text such as 07 and 07013."""
     states, counties = region_counts(checked_scale(scale))
     extra = rng.multinomial(counties - states, rng.dirichlet(np.full(states, 2.0)))
     state_of = np.repeat(np.arange(states), 1 + extra)
@@ -79,7 +79,7 @@ def geography(scale: float, rng: np.random.Generator) -> Geography:
 
 
 def with_size_zero(counts: Integers, public_totals: bool) -> Integers:
-    """Counts of sizes 1 … K with an empty cell for size 0 in front where totals are public."""
+    """Return counts of sizes 1 … K, with an empty cell for size 0 in front if totals are public."""
     return np.pad(counts, ((0, 0), (1, 0))) if public_totals else counts
 
 
@@ -95,7 +95,7 @@ def census(
     public_totals: bool = True,
     tenure: bool = False,
 ) -> Truth:
-    """Households (and a few group quarters) by size, as in PGSR Section 11 and CoC Section 6.1.
+    """Make households (and a few group quarters) by size, as in PGSR Section 11 and CoC Section 6.1.
 
     Nation → 52 → 3,144, 117,630,445 groups, sizes up to 1,000.
 
@@ -113,8 +113,8 @@ def census(
     The number of outliers is the same at any scale, so that small experiments have a sparse tail as well. With public
     totals the cell of size 0 exists and is empty.
 
-    `tenure=True` tells the same households apart by tenure, owned or rented, which the group decides. One of size s in
-    a county rents with a chance whose logit is the county's (−0.1 ± 0.5) less 0.25 (s − 1).
+    `tenure=True` divides the same households by tenure, owned or rented, which the group decides. One of size s in a
+    county rents with a chance whose logit is the county's (−0.1 ± 0.5) less 0.25 (s − 1).
     """
     if variant not in ("pgsr", "coc"):
         raise SpecError(f"variant must be 'pgsr' or 'coc', not {variant!r}")
@@ -138,7 +138,7 @@ def census(
 
 
 def _by_tenure(truth: Truth, rng: np.random.Generator) -> Truth:
-    """The same households by tenure."""
+    """Return the same households by tenure."""
     sizes = np.arange(truth.first_size, truth.max_size + 1)
     logit = rng.normal(-0.1, 0.5, len(truth.counts))[:, None] - 0.25 * (sizes - 1)
     rented = rng.binomial(truth.counts, 1 / (1 + np.exp(-logit)))
@@ -147,12 +147,12 @@ def _by_tenure(truth: Truth, rng: np.random.Generator) -> Truth:
 
 
 def household_shares(where: Geography, rng: np.random.Generator) -> Floats:
-    """Shares of sizes 1 … 6 and 7 or more in every county, `[counties, 7]`, that average to the nation's."""
+    """Return shares of sizes 1 … 6 and 7 or more in every county, `[counties, 7]`, that average to the nation's."""
     return shares_around(where.state_of, where.weights, rng)
 
 
 def shares_around(state_of: Integers, weights: Floats, rng: np.random.Generator) -> Floats:
-    """The same, from the state of each county and its share of the whole."""
+    """Return the same shares, from the state of each county and its share of the total."""
     states, counties, sizes = int(state_of[-1]) + 1, len(weights), len(SHARES)
     tilt = rng.normal(0, 0.10, states)[state_of] + rng.normal(0, 0.08, counties)
     bend = rng.normal(0, 0.04, (states, sizes))[state_of] + rng.normal(0, 0.06, (counties, sizes))
@@ -164,7 +164,7 @@ def shares_around(state_of: Integers, weights: Floats, rng: np.random.Generator)
 
 
 def size_shares(shares: Floats, width: int) -> Floats:
-    """From shares of 1 … 6 and 7 or more to those of every size 1 … width, of which the last is open."""
+    """Return shares of every size 1 … width, the last of them open, from shares of 1 … 6 and 7 or more."""
     six, open_class = shares[:, 5], shares[:, 6]
     ratio = open_class / (six + open_class)
     long = np.empty((len(shares), max(width, len(SHARES)) + 1))
@@ -186,16 +186,16 @@ def _add_outliers(counts: Integers, where: Geography, sizes: range, number: int,
 
 
 def race(*, scale: float = 1.0, seed: int = 0, max_size: int = 1_000, public_totals: bool = True) -> Truth:
-    """Blocks by how many persons of one small population live in them, as CoC's Hawaiian data: mostly nobody.
+    """Make blocks by how many persons of one small population live in them, like CoC's Hawaiian data: mostly none.
 
     Nation → 52 → 3,144 of 11,155,486 blocks; about 1.3 % of them hold anybody.
 
     Recipe. Blocks lie in counties by weight (a scale below 1 keeps that share of the counties, see `geography`). The
-    share of settled blocks differs by state (log-normal, 1.2) and county (0.5) around 1.29 %. A settled block's size s
-    has a probability in proportion to s^-1.72 · exp(-s/b), where the reach b is log-normal around 45 by county, larger
-    where more blocks are settled: about half of them hold one person, the largest some hundreds.
+    share of inhabited blocks differs by state (log-normal, 1.2) and county (0.5) around 1.29 %. An inhabited block's
+    size s has a probability in proportion to s^-1.72 · exp(-s/b), where the reach b is log-normal around 45 by county,
+    larger where more blocks are inhabited: about half of them hold one person, the largest some hundreds.
 
-    Blocks are land, so their totals are public and size 0 is a cell; with private totals only settled blocks count.
+    Blocks are land, so their totals are public and size 0 is a cell; with private totals only inhabited blocks count.
     """
     max_size = checked_size(max_size, 2)
     scale = checked_scale(scale)
@@ -270,17 +270,19 @@ def taxi(
     cut: int | None = None,
     public_totals: bool = True,
 ) -> Truth:
-    """1 → 6 → 263 (PGSR), or with `zones=28` 1 → 2 → 28 (CoC); sizes up to 13,282.
+    """Make pick-ups by taxi and zone: 1 → 6 → 263 regions (PGSR), or 1 → 2 → 28 with `zones=28` (CoC).
 
-    Recipe. Every taxi has an activity (gamma, shape 8), every zone a pull (log-normal around its area's), every pair
-    of both a liking (gamma, with a shape that grows with the zone's pull: quiet zones have regulars). A taxi's
-    pick-ups in a zone are Poisson with the product as mean, 24,489,743 in all (130,962,398 with 28 zones). A group is
-    a pair of taxi and zone with a pick-up; its size is the number of pick-ups. Busy zones have hundreds of sizes in
-    use without a gap (thousands with 28 zones), then ever rarer ones. Nobody's pick-ups in one of 263 zones come near
-    13,282: that is the public bound in PGSR, and a hard one for mechanisms.
+    Sizes go up to 13,282.
 
-    The scale is the share of taxis; zones and sizes stay. `cut` removes all groups larger than it and makes it the
-    largest size: with 5, 10, … 50 these are PGSR's synthetic data sets for scalability.
+    Recipe. Every taxi has an activity (gamma, shape 8), every zone a pull (log-normal around its area's), every pair of
+    both a liking (gamma, with a shape that grows with the zone's pull: quiet zones have regulars). A taxi's pick-ups in
+    a zone are Poisson with the product as mean, 24,489,743 in all (130,962,398 with 28 zones). A group is a pair of
+    taxi and zone with a pick-up; its size is the number of pick-ups. Busy zones have hundreds of sizes in use without a
+    gap (thousands with 28 zones), then ever rarer ones. Nobody's pick-ups in one of 263 zones come near 13,282: that is
+    the public bound in PGSR, and a hard one for mechanisms.
+
+    The scale is the share of taxis; zones and sizes do not change. `cut` removes all groups larger than it and makes it
+    the largest size: with 5, 10, … 50 these are PGSR's synthetic data sets for scalability.
     """
     if zones not in CITIES:
         raise SpecError(f"zones must be one of {', '.join(map(str, CITIES))}, not {zones!r}")

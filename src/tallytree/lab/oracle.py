@@ -1,17 +1,17 @@
-"""NOT PRIVATE: an estimate that knows which sizes occur in which region. A line to measure mechanisms against.
+"""NOT PRIVATE: an estimate that knows which sizes occur in which region, to measure mechanisms against.
 
-Knowing where the groups are is most of what an estimate needs, and no mechanism may know it. The oracle is told, from
-the truth, which counts of each leaf are not zero; those alone are unknown, and it finds them by unconstrained least
-squares from everything that was measured, each level weighed by its precision. It clips nothing, so it has no bias; and
-it does not know that counts are whole or not negative, nor what neighbours look like, so a mechanism may beat it.
+Knowing where the groups are is most of what an estimate needs, and no mechanism may know it. The oracle knows from the
+truth which counts of each leaf are not zero. Only those are unknown, and it finds them by unconstrained least squares
+from all measurements, each level weighted by its precision. It clips nothing, so it has no bias. It does not know that
+counts are non-negative integers, nor what neighbours look like, so a mechanism may be better.
 
-Two views. With `counts`, each size is a tree of its own in which the empty regions are left out. With `at_least`, a
-leaf's row is flat between the sizes that occur in it, so each flat piece is one unknown that is measured once per size;
-up to the smallest size that occurs, it is the leaf's total, and known where totals are public.
+It supports two views. With `counts`, each size is a separate tree in which the empty regions are left out. With
+`at_least`, a leaf's row is flat between the sizes that occur in it, so each flat piece is one unknown that is measured
+once per size; up to the smallest size that occurs, it is the leaf's total, and known where totals are public.
 
 The normal equations Aᵀ P A x = Aᵀ P y are solved by conjugate gradients, scaled by their diagonal: A repeats an unknown
-along its piece and adds leaves up, so neither it nor its transpose is ever written down. Last, what was estimated is
-rounded cell by cell, since scores are of integers: regions need not add up.
+along its piece and adds leaves up, so neither it nor its transpose is ever written down. Last, the estimates are
+rounded cell by cell, because scores need integers: regions need not add up.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tallytree.privacy.neighbours import View
 
 Marks: TypeAlias = NDArray[np.bool_]  # which counts of the leaves are not zero
 
-REASON = "it is NOT PRIVATE: it was told by the true counts which sizes occur in which region"
+REASON = "it is NOT PRIVATE: it knows from the true counts which sizes occur in which region"
 CLOSE = 1e-8  # of the first residual
 MOST_STEPS = 2_000
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Which unknown each cell of the leaves is, `[leaves, sizes]`, or −1 where it is `known`."""
+    """The unknown that each cell of the leaves belongs to, `[leaves, sizes]`, or −1 if it is `known`."""
 
     number: Integers
     known: Floats
@@ -51,7 +51,7 @@ class Pieces:
 
 
 def oracle(truth: Truth, view: View = "at_least") -> Mechanism:
-    """NOT PRIVATE, and cannot be released: what `compare` takes as one more mechanism, for this truth alone."""
+    """NOT PRIVATE, and cannot be released: return one more mechanism for `compare`, for this truth alone."""
     if view not in ("counts", "at_least"):
         raise ValueError(f"an oracle measures counts or at_least, not {view!r}")
     return Mechanism(
@@ -61,7 +61,7 @@ def oracle(truth: Truth, view: View = "at_least") -> Mechanism:
         view=view,
         estimate=partial(_estimate, truth.counts > 0, view),
         cost="some tens of passes over all cells",
-        use="a line to compare with",
+        use="a benchmark",
         keeps="nothing: it is rounded cell by cell",
         refused=REASON,
         unplanned=REASON,
@@ -89,7 +89,9 @@ def pieces_of_counts(occurs: Marks) -> Pieces:
 
 
 def flat_pieces(occurs: Marks, totals: Floats | None) -> Pieces:
-    """`at_least` of sizes from 1 on. It falls after each size that occurs; beyond the largest of them it is zero."""
+    """Return pieces of `at_least` from size 1 on, which falls after each size that occurs and is zero beyond the
+    largest.
+    """
     sizes = occurs if totals is None else occurs[:, 1:]
     larger = np.cumsum(sizes[:, ::-1], axis=1)[:, ::-1]  # how many sizes from this one on occur
     known = np.zeros(sizes.shape)
@@ -107,7 +109,9 @@ def flat_pieces(occurs: Marks, totals: Floats | None) -> Pieces:
 
 
 def least_squares(values: Floats, hierarchy: Hierarchy, pieces: Pieces, precision: Floats) -> Floats:
-    """Estimates `[regions, sizes]` that add up, nearest to `values` in squares weighed by each region's precision."""
+    """Return estimates `[regions, sizes]` that add up, nearest to `values` in squares weighted by each region's
+    precision.
+    """
     places = pieces.number >= 0
     numbers = pieces.number[places]
 
@@ -117,7 +121,7 @@ def least_squares(values: Floats, hierarchy: Hierarchy, pieces: Pieces, precisio
         return leaves
 
     def gathered(cells: Floats) -> Floats:
-        """Aᵀ P: from all regions down to the leaves, then piece by piece."""
+        """Apply Aᵀ P: from all regions down to the leaves, then piece by piece."""
         weighed = cells * precision[:, None]
         for level in range(1, hierarchy.depth):
             rows = hierarchy.level_slice(level)
@@ -126,7 +130,7 @@ def least_squares(values: Floats, hierarchy: Hierarchy, pieces: Pieces, precisio
         sums: Floats = np.bincount(numbers, weights=leaves[places], minlength=pieces.count).astype(np.float64)
         return sums
 
-    diagonal = gathered(np.ones(values.shape))  # an unknown is once in every region that holds its leaf
+    diagonal = gathered(np.ones(values.shape))  # an unknown occurs once in every region that holds its leaf
     known = add_up_leaves(pieces.known, hierarchy)
     unknowns = np.zeros(pieces.count)
     residual = gathered(values - known)

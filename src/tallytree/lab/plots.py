@@ -1,4 +1,4 @@
-"""NOT PRIVATE: pictures of results, as PNG and as HTML files that need no network. Needs the extra `plots`.
+"""NOT PRIVATE: plot results as PNG and as HTML files that need no network. Needs the extra `plots`.
 
 `error_against_budget` is PGSR's Figure 9 with error bars, level by level; `runtime_against_sizes` its Figure 7;
 `error_against_size` is Figure 1 of Kuo et al.: along the sizes, the error of the number of groups of at least that
@@ -48,7 +48,7 @@ Rows = list[dict[str, Any]]
 
 
 def error_against_budget(results: Results, metric: str = "l1") -> Any:
-    """Mean error with its standard error against ε (or ρ), one panel per level; both axes logarithmic."""
+    """Plot the mean error with its standard error against ε (or ρ), one panel per level, on logarithmic axes."""
     rows = _with_bars(
         [row for row in _summary(results) if row["metric"] == metric and row["depth"] is not None], metric
     )
@@ -63,9 +63,9 @@ def error_against_budget(results: Results, metric: str = "l1") -> Any:
 
 
 def runtime_against_sizes(results: Results | Sequence[Results], metric: str = "processor_seconds_estimating") -> Any:
-    """Mean runtime against the largest size N, over several experiments; one panel per budget.
+    """Plot the mean runtime against the largest size N, over several experiments; one panel per budget.
 
-    Processor time by default: it depends less than `seconds_estimating` on what else the machine does.
+    By default this is processor time, which depends less than `seconds_estimating` on other work of the machine.
     """
     joined = results if isinstance(results, Results) else Results.together(list(results))
     rows = _with_bars([row for row in _summary(joined) if row["metric"] == metric], metric)
@@ -81,7 +81,7 @@ def runtime_against_sizes(results: Results | Sequence[Results], metric: str = "p
 def error_against_size(
     results: Results, *, budget: str | None = None, by: Literal["size", "groups"] = "size", signed: bool = False
 ) -> Any:
-    """Mean error of the "at least this size" counts along the sizes, one panel per level, for one budget.
+    """Plot the mean error of the "at least this size" counts along the sizes, one panel per level, for one budget.
 
     `by="groups"` puts on the axis the share of true groups that are smaller, as Figure 1 of Kuo et al. does.
     """
@@ -110,7 +110,7 @@ def error_against_size(
     )
     panels = []
     for place, (level, here) in enumerate(_by_level(rows).items()):
-        # Less than one group is as good as nothing: linear up to there, logarithmic beyond.
+        # Less than one group is negligible: linear up to there, logarithmic beyond.
         ends = min(row["mean"] for row in here), max(row["mean"] for row in here)
         marks = sorted({0.0, *round_numbers(1, ends[1]), *(-mark for mark in round_numbers(1, -ends[0]))})
         scale = alt.Scale(type="symlog", constant=1, nice=False, padding=6)
@@ -125,7 +125,7 @@ def error_against_size(
 
 
 def save_all(results: Results | Audit, directory: str | Path) -> list[Path]:
-    """The plots that one experiment has numbers for, each as PNG and HTML; of an audit, `audit.png`."""
+    """Save the plots that one experiment has numbers for, each as PNG and HTML; of an audit, `audit.png`."""
     if isinstance(results, Audit):
         return [save(claimed_against_found(results), Path(directory, "audit.png"))]
     charts = {
@@ -141,14 +141,14 @@ def save_all(results: Results | Audit, directory: str | Path) -> list[Path]:
 
 
 def save_with_plots(results: Results | Audit, folder: Path) -> list[Path]:
-    """The results in a folder and, with the extra `plots`, their pictures."""
+    """Save the results in a folder and, with the extra `plots`, their plots."""
     written = results.save(folder)
     some = results.rows if isinstance(results, Audit) else results.summary().num_rows
     return [*written, *save_all(results, folder)] if available() and some else written
 
 
 def _summary(results: Results) -> Rows:
-    """Means with each mechanism's place in the results, which gives it the same colour and shape in every plot."""
+    """Return means with each mechanism's place in the results, which sets its colour and shape in every plot."""
     rows: Rows = results.summary().to_pylist()
     shown = {row["mechanism"] for row in rows}
     names = [name for name in dict.fromkeys(results.rows["mechanism"].to_pylist()) if name in shown]
@@ -172,7 +172,7 @@ def _with_bars(rows: Rows, metric: str) -> Rows:
 
 
 def _page(panels: Any, title: str, rows: Rows) -> Any:
-    """Panels under one title, with one legend."""
+    """Return panels under one title, with one legend."""
     runs = sorted({row["runs"] for row in rows})
     times = f"mean of {runs[0]} runs" if len(runs) == 1 else f"means of {runs[0]} to {runs[-1]} runs"
     spread = ", bars: ± one standard error" if "low" in rows[0] and runs[-1] > 1 else ""
@@ -181,12 +181,12 @@ def _page(panels: Any, title: str, rows: Rows) -> Any:
 
 
 def _mechanisms(rows: Rows) -> dict[str, int]:
-    """The mechanisms shown, with their places among all of the results."""
+    """Return the mechanisms in these rows, with their places among all of the results."""
     return dict(sorted({row["mechanism"]: row["place"] for row in rows}.items(), key=lambda item: int(item[1])))
 
 
 def _by_level(rows: Rows) -> dict[str, Rows]:
-    """The rows of each level, from the top down."""
+    """Return the rows of each level, from the top down."""
     order = {row["level"]: row["depth"] for row in rows if row["level"] != ALL_LEVELS}
     return {level: [row for row in rows if row["level"] == level] for level in sorted(order, key=lambda o: order[o])}
 
@@ -197,7 +197,7 @@ def _datasets(rows: Rows) -> str:
 
 
 def _chosen_budget(rows: Rows, budget: str | None) -> str:
-    """The one asked for, or the largest."""
+    """Return the requested budget, or the largest."""
     amounts = {row["budget"]: row["epsilon"] if row["epsilon"] is not None else row["rho"] for row in rows}
     if not amounts:
         raise SpecError("the results hold no errors by size: nothing to plot")
@@ -210,7 +210,7 @@ def _chosen_budget(rows: Rows, budget: str | None) -> str:
 
 
 def claimed_against_found(audit: Audit) -> Any:
-    """One line for each mechanism, kind of round and planted defect: the largest bounds as parts of the claimed ε.
+    """Plot one line per mechanism, kind of round and planted defect: the largest bounds as parts of the claim.
 
     Bars of planted defects reach beyond the claim, all others stay within it.
     """
@@ -236,7 +236,7 @@ def claimed_against_found(audit: Audit) -> Any:
 
 
 def _alike(rows: Sequence[Row]) -> dict[tuple[str, str, bool], list[Row]]:
-    """The rows of each line: over all units and settings."""
+    """Return the rows of each line: over all units and settings."""
     found: dict[tuple[str, str, bool], list[Row]] = {}
     for row in rows:
         found.setdefault((row.part, row.name, row.delta == 0), []).append(row)

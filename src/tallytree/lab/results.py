@@ -1,6 +1,6 @@
-"""NOT PRIVATE: the results of an experiment as one tidy table, with mean and standard error, and as files.
+"""NOT PRIVATE: keep the results of an experiment as one tidy table, with mean and standard error, and as files.
 
-`scores` gives everything as tidy values; the other functions are its parts. All take counts `[regions, sizes]` in
+`scores` returns all metrics as tidy values; the other functions are its parts. All take counts `[regions, sizes]` in
 hierarchy order, and an estimate that need not be consistent or even non-negative. Violations are counted as in Table 7
 of Fioretto, Van Hentenryck and Zhu, where each size has its own tree: one for every region and size whose children do
 not add up to it. (Their figures exceed the number of inner regions, so they cannot mean regions alone.)
@@ -32,7 +32,7 @@ MOST_POINTS = 100  # of an error profile over sizes; more sizes than this are pu
 
 METRICS = {
     "l1": "L1 error: Σ |estimate − truth| over all cells",
-    "emd": "earth mover's distance: Σ over regions of the entities to add or remove to make them right",
+    "emd": "earth mover's distance: Σ over regions of the entities to add or remove to correct them",
     "emd_per_region": "earth mover's distance, mean over the regions of the level",
     "worst_region_l1": "L1 error of the region where it is largest (named in `region`)",
     "worst_region_emd": "earth mover's distance of the region where it is largest (named in `region`)",
@@ -62,7 +62,9 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """What one pass over the cells of a level finds. The first two are per region, the profiles per class of sizes."""
+    """The errors found in one pass over the cells of a level. The first two are per region, the profiles per size
+    class.
+    """
 
     l1: Integers
     emd: Integers
@@ -80,7 +82,7 @@ class Errors:
 
 
 def scores(truth: Integers, estimate: Integers, hierarchy: Hierarchy, first_size: int) -> list[Score]:
-    """Every metric on every level, and those that add up also for all levels together."""
+    """Return every metric on every level, and those that add up also for all levels together."""
     if truth.shape != estimate.shape or len(truth) != len(hierarchy):
         raise ValueError(f"expected counts of shape {truth.shape}, not {estimate.shape}")
     found: list[Score] = []
@@ -102,7 +104,7 @@ def scores(truth: Integers, estimate: Integers, hierarchy: Hierarchy, first_size
 
 
 def level_errors(truth: Integers, estimate: Integers, hierarchy: Hierarchy, level: int, first_size: int) -> Errors:
-    """Compare one level, some regions at a time so that little memory is needed beside the counts themselves."""
+    """Compare one level, some regions at a time, which needs little memory besides the counts themselves."""
     rows = hierarchy.level_slice(level)
     regions = range(rows.start, rows.stop)
     max_size = truth.shape[1] - 1 + first_size
@@ -144,7 +146,7 @@ def level_errors(truth: Integers, estimate: Integers, hierarchy: Hierarchy, leve
 
 
 def violations(estimate: Integers, hierarchy: Hierarchy) -> list[int]:
-    """For every level but the last, how many regions and sizes differ from the sum of their children."""
+    """Return for every level but the last how many regions and sizes differ from the sum of their children."""
     found = []
     for level in range(hierarchy.depth - 1):
         rows, broken = hierarchy.level_slice(level), 0
@@ -158,7 +160,7 @@ def violations(estimate: Integers, hierarchy: Hierarchy) -> list[int]:
 
 
 def size_classes(max_size: int, most: int = MOST_POINTS) -> Integers:
-    """The first sizes of at most `most` classes: every size from 1 on where that is few enough, else ever wider ones.
+    """Return the first sizes of at most `most` classes: every size from 1 on if these suffice, else ever wider classes.
 
     >>> size_classes(4)
     array([1, 2, 3, 4])
@@ -204,8 +206,8 @@ def _level_scores(errors: Errors, hierarchy: Hierarchy, depth: int, starts: Inte
 
 NOT_PRIVATE = "NOT PRIVATE"
 WARNING = (
-    "NOT PRIVATE: these results compare estimates with the true counts. They are for data that are public or made up, "
-    "and no part of a release."
+    "NOT PRIVATE: these results compare estimates with the true counts. They are for public or made-up data "
+    "and must not become part of a release."
 )
 ROWS, SUMMARY, NOTE = "results.parquet", "summary.csv", "NOT-PRIVATE.txt"
 FACTS = ["dataset", "max_size", "unit", "mechanism", "budget", "epsilon", "rho", "delta"]
@@ -214,7 +216,7 @@ SCORE = ["level", "depth", "metric", "size"]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """NOT PRIVATE. `rows` is a pyarrow Table with one number per row; a cell that gave none is a row with its `status`.
+    """NOT PRIVATE. `rows` is a pyarrow Table with one number per row; a failed cell has one row with its `status`.
 
     Columns: privacy ("NOT PRIVATE"), dataset, max_size, unit, mechanism, budget, epsilon, rho, delta, run, level,
     depth, metric, size, region, value, status (done, refused, failed, timeout or died), message.
@@ -236,7 +238,7 @@ class Results:
 
     @classmethod
     def of(cls, dataset: str, max_size: int, unit: str, records: Iterable[dict[str, Any]]) -> Results:
-        """From the records of finished cells."""
+        """Build the table from the records of finished cells."""
         import pyarrow as pa
 
         columns: dict[str, list[Any]] = {name: [] for name in _schema().names}
@@ -262,23 +264,23 @@ class Results:
 
     @classmethod
     def load(cls, directory: str | PathLike[str]) -> Results:
-        """What `save` wrote."""
+        """Load what `save` wrote."""
         import pyarrow.parquet as pq
 
         path = Path(directory, ROWS)
         if not path.exists():
-            raise SpecError(f"there are no results at {path}")
+            raise SpecError(f"no results at {path}; write them with `tallytree evaluate --out`")
         return cls(pq.read_table(path))
 
     @classmethod
     def together(cls, several: Sequence[Results]) -> Results:
-        """Several experiments in one table, for plots over data sets."""
+        """Join several experiments in one table, for plots over data sets."""
         import pyarrow as pa
 
         return cls(pa.concat_tables([results.rows for results in several]))
 
     def summary(self) -> Any:
-        """Mean and standard error over runs, for every data set, mechanism, budget, level, metric and size.
+        """Return mean and standard error over runs, for every data set, mechanism, budget, level, metric and size.
 
         A pyarrow Table; the standard error of a single run is null.
         """
@@ -304,7 +306,7 @@ class Results:
         )
 
     def failures(self) -> list[dict[str, Any]]:
-        """The cells that gave no numbers: mechanism, budget, run, status, message."""
+        """Return the cells without numbers: mechanism, budget, run, status, message."""
         import pyarrow.compute as pc
 
         lost = self.rows.filter(pc.not_equal(self.rows["status"], "done"))
@@ -312,7 +314,7 @@ class Results:
         return found
 
     def save(self, directory: str | PathLike[str]) -> list[Path]:
-        """Write results.parquet, summary.csv and a note that they are not private; the paths are returned."""
+        """Write results.parquet, summary.csv and a note that they are not private, and return the paths."""
         import pyarrow.parquet as pq
         from pyarrow import csv
 

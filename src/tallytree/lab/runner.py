@@ -1,6 +1,6 @@
-"""NOT PRIVATE: `compare` runs mechanisms × budgets × runs on a truth: in parallel, by seed, and again after a kill.
+"""NOT PRIVATE: `compare` runs mechanisms × budgets × runs on a truth: in parallel, by seed, and resumable.
 
-A cell of an experiment is a mechanism, a budget and a run. It is run in a worker process and scored there.
+A cell of an experiment is a mechanism, a budget and a run. A worker process runs and scores it.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def compare(
     out: str | PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Results:
-    """NOT PRIVATE: run each mechanism with each budget `runs` times on `truth` and score what comes out.
+    """NOT PRIVATE: run each mechanism with each budget `runs` times on `truth` and score the estimates.
 
-    `mechanisms` are names, or `Mechanism`s that a worker process can import; all registered ones if not
-    given. One that refuses, fails, or takes longer than `limit` seconds gives a row that says so. The same seed gives
-    the same estimates, whatever the number of processes (`jobs`, by default one per processor; for runtimes, use 1).
-    With `out`, finished cells are kept in a journal there, and a second call runs only what is missing, also after
+    `mechanisms` are names, or `Mechanism`s that a worker process can import; the default is all registered ones. A
+    mechanism that refuses, fails, or takes longer than `limit` seconds gives a row that says so. The same seed gives
+    the same estimates for any number of processes (`jobs`, by default one per processor; for runtimes, use 1). With
+    `out`, finished cells are stored in a journal there, and a second call runs only the missing cells, also after
     mechanisms, budgets or runs were added.
     """
     unit = one_entity() if unit is None else unit
@@ -81,7 +81,7 @@ def compare(
 
 
 def definition(truth: Truth, unit: PrivacyUnit, seed: int) -> dict[str, Any]:
-    """What must be the same for the cells of a journal to be of use: all but the mechanisms, budgets and runs."""
+    """Return what must be the same to reuse the cells of a journal: all but the mechanisms, budgets and runs."""
     digest = hashlib.sha256(repr(truth.hierarchy.to_json()).encode())
     digest.update(repr((truth.counts.shape, truth.public_totals, truth.quantity_bound)).encode())
     digest.update(truth.counts.astype("<i8").tobytes())
@@ -97,9 +97,9 @@ def definition(truth: Truth, unit: PrivacyUnit, seed: int) -> dict[str, Any]:
 
 
 def _opened(folder: Path, experiment: dict[str, Any]) -> tuple[JsonLines, list[dict[str, Any]]]:
-    """The journal in a folder, a line per finished cell after one that says what the experiment is; and those cells.
+    """Return the journal in a folder and its finished cells; its first line describes the experiment.
 
-    A journal of another experiment is refused, since its cells say nothing about this one.
+    A journal of another experiment is refused, because its cells do not belong to this one.
     """
     path = folder / JOURNAL
     try:
@@ -118,7 +118,7 @@ def _opened(folder: Path, experiment: dict[str, Any]) -> tuple[JsonLines, list[d
             there = ", ".join(f"{name} {begun.get(name)!r} there, {experiment.get(name)!r} now" for name in other)
             raise SpecError(
                 f"{path} belongs to another experiment ({there}). Use another folder, or delete that file to "
-                "start anew."
+                "start again."
             )
     except BaseException:
         journal.close()
@@ -161,19 +161,19 @@ def _key(record: dict[str, Any]) -> tuple[str, str, int]:
 
 
 def _worth_another_try(record: dict[str, Any], limit: float | None) -> bool:
-    """A cell that was cut off by a shorter limit than today's."""
+    """Return whether a cell was cut off by a shorter limit than today's."""
     return record["status"] == "timeout" and (limit is None or limit > record["limit"])
 
 
 def _chosen(mechanisms: Sequence[str | Mechanism] | None) -> dict[str, Mechanism | None]:
-    """By name: None for a registered one, which workers look up themselves; others travel to them."""
+    """Return mechanisms by name: None for a registered one, which workers look up; others are sent to the workers."""
     chosen: dict[str, Mechanism | None] = {}
     for mechanism in MECHANISMS if mechanisms is None else mechanisms:
         if isinstance(mechanism, str):
             chosen[mechanism_named(mechanism).name] = None
             continue
         if mechanism.name in chosen:
-            raise SpecError(f"two mechanisms are called {mechanism.name!r}; give each its own name")
+            raise SpecError(f"two mechanisms have the name {mechanism.name!r}; give each its own name")
         chosen[mechanism.name] = None if MECHANISMS.get(mechanism.name) is mechanism else _movable(mechanism)
     if not chosen:
         raise SpecError("give at least one mechanism to compare")
@@ -186,7 +186,7 @@ def _movable(mechanism: Mechanism) -> Mechanism:
     except Exception:
         raise SpecError(
             f"mechanism {mechanism.name!r} cannot be sent to a worker process: its estimate must be a function at the "
-            "top of a module or script, not one made inside another function"
+            "top of a module or script, not one inside another function"
         ) from None
     return mechanism
 
@@ -212,7 +212,7 @@ class _Clock:
         self._send(None)
 
     def tick(self) -> None:
-        """One more cell is finished."""
+        """Count one more finished cell."""
         self._finished += 1
         if self._finished == self.jobs:
             self._start = monotonic()
@@ -234,7 +234,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing to run."""
+    """One mechanism, budget and run."""
 
     mechanism: str
     budget: Budget
@@ -242,12 +242,12 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What it is known by in a journal."""
+        """Return its key in a journal."""
         return self.mechanism, json.dumps(self.budget.to_json()), self.run
 
 
 def save_truth(truth: Truth, folder: Path) -> None:
-    """Two files that `load_truth` reads; every worker makes its own `GroupSizes`, which refuse to be pickled."""
+    """Write two files that `load_truth` reads; every worker builds its own `GroupSizes`, which cannot be pickled."""
     np.save(folder / "counts.npy", truth.counts)
     facts = {
         "name": truth.name,
@@ -259,7 +259,7 @@ def save_truth(truth: Truth, folder: Path) -> None:
 
 
 def load_truth(folder: Path) -> Truth:
-    """What `save_truth` wrote."""
+    """Load what `save_truth` wrote."""
     facts = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     facts["hierarchy"] = Hierarchy.from_layout(**facts["hierarchy"])
     return Truth(counts=np.load(folder / "counts.npy"), **facts)
@@ -276,7 +276,7 @@ class CellWorker:
         self._warm: set[tuple[str, str]] = set()
 
     def prepare(self, cell: Cell) -> None:
-        """Run the mechanism once on a tiny truth, so that compiling its kernels is not taken for its runtime."""
+        """Run the mechanism once on a tiny truth, so that compiling its kernels does not count as its runtime."""
         kind = cell.mechanism, cell.budget.currency
         if kind not in self._warm:
             self._warm.add(kind)
@@ -284,7 +284,7 @@ class CellWorker:
                 self._estimate(_tiny(self.truth), cell)
 
     def run(self, cell: Cell) -> dict[str, Any]:
-        """Measure, estimate, score: a record of plain values."""
+        """Measure, estimate, score: return a record of plain values."""
         record: dict[str, Any] = {"mechanism": cell.mechanism, "budget": cell.budget.to_json(), "run": cell.run}
         memory = _Memory()
         try:
@@ -323,7 +323,7 @@ class CellWorker:
 
 
 def _widened(counts: Any, above: int) -> Any:
-    """The same counts with that many sizes above a measured largest one, all zero."""
+    """Return the same counts with that many sizes above a measured largest one, all zero."""
     return np.pad(counts, ((0, 0), (0, above))) if above > 0 else counts
 
 
@@ -332,7 +332,7 @@ def _plain(score: Score) -> list[Any]:
 
 
 def _tiny(truth: Truth) -> Truth:
-    """The same kind of truth with as many levels and hardly any cells."""
+    """Return the same kind of truth with as many levels and hardly any cells."""
     depth = truth.hierarchy.depth
     table = {f"level {level}": ["here", "here"] for level in range(depth - 1)} | {"leaf": ["a", "b"]}
     hierarchy = (
@@ -355,7 +355,7 @@ class _Memory:
             pass
 
     def used(self) -> dict[str, float]:
-        """The figures, in megabytes; none where the system has none."""
+        """Return the figures, in megabytes; an empty result if the system has none."""
         if self._before is not None:
             peak = _status("VmHWM")
             return {"peak_megabytes": peak, "working_megabytes": max(0.0, peak - self._before)}

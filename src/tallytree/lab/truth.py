@@ -1,4 +1,4 @@
-"""`Truth`: counts that are public or made up, so that estimates may be compared with them; and measuring by seed."""
+"""`Truth`: public or made-up counts to compare estimates with; and measurements by seed."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Truth:
 
     @property
     def first_size(self) -> int:
-        """0 with public totals, 1 with private ones."""
+        """Return 0 with public totals, 1 with private ones."""
         return 0 if self.public_totals else 1
 
     @property
     def max_size(self) -> int:
-        """The largest size; it stands for all larger ones too."""
+        """Return the largest size; it stands for all larger ones too."""
         return int(self.counts.shape[1]) - 1 + self.first_size
 
     def group_sizes(self) -> GroupSizes:
-        """The same counts as a data holder would hand them to `release`."""
+        """Return the same counts as a data holder would pass them to `release`."""
         return GroupSizes(
             hierarchy=self.hierarchy,
             max_size=self.max_size,
@@ -55,12 +55,12 @@ class Truth:
         )
 
     def by_category(self, categories: Categories, counts: Integers) -> Truth:
-        """The same data told apart by categories, with the counts `[cells, leaves, sizes]` of each of their cells."""
+        """Return the same data by categories, with the counts `[cells, leaves, sizes]` of each of their cells."""
         parts = np.ascontiguousarray(counts.reshape(-1, counts.shape[-1]))
         return replace(self, hierarchy=self.hierarchy.by_category(categories), counts=parts)
 
     def all_levels(self) -> Integers:
-        """The true counts of every region, `[regions, sizes]`."""
+        """Return the true counts of every region, `[regions, sizes]`."""
         return self.hierarchy.aggregate(self.counts)
 
 
@@ -72,7 +72,7 @@ class SeededWords(KeyedWords):
 
 
 def seeded(*seed: object) -> Randomness:
-    """NOT PRIVATE: draws of the same distributions as a release's, which the seed determines."""
+    """NOT PRIVATE: return draws of the same distributions as a release's, determined by the seed."""
     words = SeededWords(*seed)
     return Randomness(
         "seeded: not private",
@@ -87,12 +87,12 @@ def seeded(*seed: object) -> Randomness:
 def seeded_measurements(
     truth: Truth, plan: Plan, *seed: object, derive_facts: DeriveFacts | None = None
 ) -> Measurements:
-    """NOT PRIVATE: what `measure` would give, with noise of the same distribution that the seed determines."""
+    """NOT PRIVATE: return measurements as `measure` gives them, with noise determined by the seed."""
     return measure_with(seeded(*seed), truth.group_sizes(), plan, derive_facts=derive_facts)
 
 
 def measured_without_noise(group_sizes: GroupSizes, plan: Plan, facts: FirstStageFacts | None = None) -> Measurements:
-    """NOT PRIVATE: what `measure` adds its noise to, with the scale of that noise: the very code that a release runs.
+    """NOT PRIVATE: return the numbers to which `measure` adds noise, with its scale, from the code that a release runs.
 
     `facts` stands for an outcome of the first stage.
     """

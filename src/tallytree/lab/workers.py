@@ -1,7 +1,7 @@
-"""Persistent worker processes with a time limit per task: one that exceeds it, or dies, is replaced, never waited for.
+"""Run tasks in persistent worker processes with a time limit each; a process that exceeds it, or dies, is replaced.
 
-Unlike `concurrent.futures`, whose whole pool breaks when one of its processes must be ended. Processes are spawned, so
-a script that uses this needs the usual `if __name__ == "__main__":`.
+The pool of `concurrent.futures` breaks if one of its processes must be ended; this one does not. Processes are spawned,
+so a script that uses this needs the usual `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ GRACE = 120.0  # seconds that preparing a task (imports, compilation) may take o
 
 
 class Worker(Protocol):
-    """What runs in each process."""
+    """The object that runs in each process."""
 
     def prepare(self, task: Any) -> None:
-        """Whatever must not count as the task's own time."""
+        """Do the work that must not count as the task's own time."""
 
     def run(self, task: Any) -> Any:
         """Do the task."""
@@ -35,7 +35,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class Lost:
-    """What is known of a task whose process had to be ended or ended by itself."""
+    """Why a task has no result: its process was ended, or ended unexpectedly."""
 
     reason: Literal["timeout", "died"]
     message: str
@@ -53,7 +53,9 @@ class _Seat:
 def run_all(
     make: Callable[..., Worker], arguments: tuple[Any, ...], tasks: Iterable[Any], *, jobs: int, limit: float | None
 ) -> Iterator[tuple[Any, Any]]:
-    """(task, result or `Lost`) as they finish, from at most `jobs` processes that each call `make(*arguments)` once."""
+    """Yield (task, result or `Lost`) as they finish, from at most `jobs` processes that call `make(*arguments)` once
+    each.
+    """
     pending = deque(tasks)
     seats: list[_Seat] = []
     try:
@@ -86,7 +88,7 @@ def _ready_seats(seats: list[_Seat]) -> list[_Seat]:
 
 
 def _heard(seat: _Seat, limit: float | None) -> tuple[Any, Any] | None:
-    """Take one message; a finished task with its result, if that is what it was."""
+    """Receive one message; return a finished task with its result, if it was one."""
     try:
         kind, content = seat.connection.recv()
     except (EOFError, OSError):
@@ -94,7 +96,7 @@ def _heard(seat: _Seat, limit: float | None) -> tuple[Any, Any] | None:
         seat.connection.close()
         if not seat.ready:
             raise TallytreeError(
-                "a worker process could not start; its own message is above. A script that compares mechanisms "
+                "a worker process could not start; its message is above. A script that compares mechanisms "
                 'must do so under `if __name__ == "__main__":`, because every worker imports it.'
             ) from None
         if seat.task is None:
@@ -135,8 +137,8 @@ def _end(seat: _Seat) -> None:
 
 
 def _serve(connection: Connection, make: Callable[..., Worker], arguments: tuple[Any, ...]) -> None:
-    """The life of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Run a worker process until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
     worker = make(*arguments)
     connection.send(("ready", None))
@@ -151,7 +153,7 @@ def _serve(connection: Connection, make: Callable[..., Worker], arguments: tuple
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, so each watches for that itself."""
+    """End the worker if its parent is gone: a killed parent cannot end its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

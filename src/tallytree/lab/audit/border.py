@@ -1,16 +1,16 @@
 """NOT PRIVATE: a recorder at the privacy border, on pairs of neighbouring tables.
 
-This audit draws no conclusions from chance. `Recorder` takes the place of the noise. The border adds private numbers to
-the noise that it is given, in place; so the recorder, which keeps that noise, knows each private number, and chooses
-noise so that each *answer* is a fixed public number, whatever the private one is. Then, for two neighbouring tables:
+This audit does not depend on chance. `Recorder` takes the place of the noise. The border adds private numbers in place
+to the noise that it receives. So the recorder, which keeps that noise, knows each private number, and chooses noise so
+that each *answer* is a fixed public number, for any private number. Then, for two neighbouring tables:
 
 1. Each query's private numbers differ by no more than the sensitivity that its noise is scaled to, in L1 and in L2; and
-   all queries together lose no more than the budget pays for, by the noise that was really asked for.
-2. Both tables are accepted, or both are refused. All that a release gives out is identical: every byte of every file,
-   and every message. The answers are identical, so what differs reached the output by another way than they.
+   all queries together lose no more than the budget allows, by the noise that was really requested.
+2. Both tables are accepted, or both are refused. All outputs of a release are identical: every byte of every file, and
+   every message. The answers are identical, so any difference reached the output in another way.
 
 It runs the real path: files, `read`, `decided`, the border and the command. If the border took its noise from elsewhere
-or did not add to it in place, answers would not be the fixed ones, and that is flagged. Rounds of synthesis are
+or did not add to it in place, the answers would not be the fixed ones, and that is flagged. Rounds of synthesis are
 recorded in the same way, for (1).
 """
 
@@ -48,8 +48,8 @@ from tallytree.privacy.private_tables import PrivateTables
 from tallytree.privacy.run import measure_with
 from tallytree.privacy.selection import Candidates
 
-TRIES = 20  # tables for each pair that is accepted
-STAGES = 4  # an adaptive plan has two; one more run shows that the answers are as wanted
+TRIES = 20  # tables to try for each accepted pair
+STAGES = 4  # an adaptive plan has two; one more run shows that the answers are the fixed ones
 PUBLISHED = "published"  # the folder that a release is written to
 USUAL_ANSWER = 2  # noise is added to it
 MeasureWith = Callable[[Randomness], Measurements]
@@ -61,7 +61,7 @@ ReleaseFrom = Callable[[Path], str]  # the folder of spec and files to messages;
 
 @dataclass
 class Draw:
-    """Noise that the border asked for, and what became of it: noise plus private numbers."""
+    """Noise that the border requested, and the result: noise plus private numbers."""
 
     kind: NoiseKind
     scale: Fraction
@@ -72,7 +72,7 @@ class Draw:
 
     @property
     def private(self) -> Integers:
-        """The private numbers."""
+        """Return the private numbers."""
         found: Integers = self.answers - self.noise
         return found
 
@@ -87,7 +87,7 @@ class Recorder:
     __repr__ = briefly
 
     def randomness(self) -> Randomness:
-        """What the border draws from. A run of the recorder is no release, and its name says so."""
+        """Return the source of the border's draws. A run of the recorder is not a release, and its name says so."""
         laplace, gaussian = (partial(self._draw, kind) for kind in ("discrete_laplace", "discrete_gaussian"))
         return replace(seeded(0), name="a recorder: NOT PRIVATE", laplace=laplace, gaussian=gaussian)
 
@@ -100,7 +100,7 @@ class Recorder:
 
 
 def fix_answers(measured: MeasureWith, *seed: object) -> tuple[Recorder, Measurements]:
-    """A recorder whose noise makes all answers what the seed says, and the measurements.
+    """Return a recorder whose noise makes all answers those of the seed, and the measurements.
 
     Later queries may depend on earlier answers. Each run makes the answers of one more stage the wanted ones.
     """
@@ -116,14 +116,14 @@ def fix_answers(measured: MeasureWith, *seed: object) -> tuple[Recorder, Measure
 
 
 def _answers(draw: Draw, *seed: object) -> Integers:
-    """Public numbers that look like answers: a usual value with noise of the scale that was asked for."""
+    """Return public numbers that look like answers: a usual value with noise of the requested scale."""
     answers: Integers = USUAL_ANSWER + seeded("answers", *seed).draw(draw.kind, draw.scale, len(draw.noise))
     return answers
 
 
 @contextmanager
 def injected(randomness: Randomness) -> Iterator[None]:
-    """Inside, releases draw from this randomness, and rows are selected under one fixed key (see `truncated`)."""
+    """Draw the noise of releases from this randomness, and select rows under one fixed key (see `truncated`)."""
     border: Any = import_module("tallytree.privacy.run")
     counting: Any = import_module("tallytree.tables.count")
     own = border.cryptographic, counting.fresh_key
@@ -148,14 +148,14 @@ class Query(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What one table gave at the border, and what a release of it gave out."""
+    """The numbers of one table at the border, and the outputs of a release of it."""
 
     queries: tuple[Query, ...]
     outputs: dict[str, bytes]
 
 
 class Compared(NamedTuple):
-    """What was found for one pair."""
+    """The result for one pair."""
 
     change: float  # the largest change of a query, as a part of its sensitivity
     loss: float  # of all queries together, as a part of the budget
@@ -163,7 +163,7 @@ class Compared(NamedTuple):
 
 
 def compare(here: Observed, there: Observed, budget: Budget) -> Compared:
-    """Compare two neighbouring tables. Noise that is not there, or is too small for its sensitivity, is a flag too."""
+    """Compare two neighbouring tables. Missing noise, or noise too small for its sensitivity, is a flag too."""
     flags, change, loss = [], 0.0, Fraction(0)
     asked = [
         [(query.name, query.noise, query.scale, len(query.private)) for query in one.queries] for one in (here, there)
@@ -193,7 +193,9 @@ def compare(here: Observed, there: Observed, budget: Budget) -> Compared:
 
 
 def border_settings(mechanisms: list[str] | None = None) -> list[Setting]:
-    """The settings of the audit from outputs; for the default also its own shares of the budget, and listed groups."""
+    """Return the settings of the audit from outputs; for the default also its own shares of the budget, and listed
+    groups.
+    """
     found = list(settings(mechanisms))
     found += [
         replace(one, own_shares=True) for one in found if one.mechanism == "tallytree" and "bands" not in one.options
@@ -230,7 +232,7 @@ def audit_border(setting: Setting, *, pairs: int, published: int, release: Relea
 def border_row(
     found: Sequence[Compared], name: str, unit: str, setting: str, budget: str, *, published: int, queries: int
 ) -> BorderRow:
-    """The row of some pairs."""
+    """Return the row of some pairs."""
     return BorderRow(
         name=name,
         unit=unit,
@@ -249,7 +251,7 @@ def border_row(
 def observe(
     setting: Setting, states: Sequence[State], folder: Path, release: ReleaseFrom | None, *seed: object
 ) -> Observed | None:
-    """Record what one table gives at the border, and with `release` all that the release gives out.
+    """Record the numbers of one table at the border, and with `release` all outputs of the release.
 
     None if reading or planning refuses the table.
     """
@@ -270,7 +272,7 @@ def observe(
 def _published(
     setting: Setting, recorder: Recorder, folder: Path, states: int, release: ReleaseFrom
 ) -> dict[str, bytes]:
-    """Every file and message of a release whose answers are those of the recorder."""
+    """Return every file and message of a release whose answers are those of the recorder."""
     (folder / "release.toml").write_text(spec(setting, states, ledger=False), encoding="utf-8")
     replayed = Recorder([draw.noise for draw in recorder.draws])
     # Saving refuses any other name; the folder is deleted here.
@@ -278,7 +280,7 @@ def _published(
         messages = release(folder)
     answers = [[draw.answers.tolist() for draw in one.draws] for one in (recorder, replayed)]
     if answers[0] != answers[1]:
-        raise ReleaseError("the command did not ask the border what the plan asks")
+        raise ReleaseError("the command did not send the border the queries of its plan")
     root = folder / PUBLISHED
     files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
     shutil.rmtree(root)
@@ -286,7 +288,7 @@ def _published(
 
 
 def _queries(measured: Measurements, recorder: Recorder) -> Iterator[Query]:
-    """Each measurement with the draw that it was made of: first those before a branch, and lists last in each stage."""
+    """Yield each measurement with its draw: first those of the first stage, and lists last in each stage."""
     order = sorted(measured.measured, key=lambda part: (part.view not in FIRST, part.view == "sorted_sizes"))
     parts = [part for part in order if part.values.size]
     for part, draw in zip(parts, recorder.draws, strict=True):
@@ -310,13 +312,13 @@ RHO, EPSILON = Fraction(1, 4), Fraction(1)
 
 
 def household_schema(structure: Structure) -> Schema:
-    """Areas, and persons with an age and a relation to the head."""
+    """Return a schema of areas, and persons with an age and a relation to the head."""
     area, age = Attribute("area", ("0", "1", "2")), Attribute("age", ("0", "1"))
     return Schema((area,), (age, Attribute("relation", ("0", "1"))), MOST_PERSONS, structure)
 
 
 def tables_of(schema: Schema) -> list[Marginal]:
-    """All tables of households and persons, by each set of attributes, by size, and by the head's age."""
+    """Return all tables of households and persons, by each set of attributes, by size, and by the head's age."""
     sides = product(("households", "persons"), ((), ("area",)), ((), ("age",), ("age", "relation")))
     return [
         Marginal(of, home, person, size, roles)  # type: ignore[arg-type]  # one of two words
@@ -325,7 +327,7 @@ def tables_of(schema: Schema) -> list[Marginal]:
 
 
 def random_homes(unit: str, *seed: object) -> tuple[tuple[Home, ...], tuple[Home, ...]]:
-    """Random households, and a random neighbour of them."""
+    """Return random households, and a random neighbour of them."""
     words = iter(SeededWords("random homes", *seed).words(400).tolist())
 
     def pick(number: int) -> int:
@@ -351,7 +353,7 @@ def random_homes(unit: str, *seed: object) -> tuple[tuple[Home, ...], tuple[Home
 def audit_rounds(unit: HouseholdUnitKind, structure: Structure, *, pairs: int) -> BorderRow:
     """Compare pairs of random neighbouring households: every table measured, some of its cells, and a selection."""
     found, queries = [], 0
-    how = "told by an attribute" if structure == BY_ATTRIBUTE else "told by position"
+    how = "known from an attribute" if structure == BY_ATTRIBUTE else "known from the position"
     for number in range(pairs):
         homes = random_homes(unit, unit, how, number)
         observed = [_observe_rounds(one, unit, structure) for one in homes]
@@ -364,7 +366,7 @@ def audit_rounds(unit: HouseholdUnitKind, structure: Structure, *, pairs: int) -
 
 
 def _observe_rounds(homes: Sequence[Home], unit: HouseholdUnitKind, structure: Structure) -> Observed:
-    """All tables as queries. What the unit makes public is an output: it must be the same for neighbours."""
+    """Record all tables as queries. The facts that the unit makes public must be the same for neighbours."""
     schema, recorder = household_schema(structure), Recorder()
     neighbours = HouseholdNeighbours(PrivacyUnit(unit), MOST_PERSONS)
     private = households_of(schema, homes)
@@ -396,9 +398,9 @@ def _observe_rounds(homes: Sequence[Home], unit: HouseholdUnitKind, structure: S
 
 
 def _scores(tables: PrivateTables, offered: Sequence[Marginal], schema: Schema) -> Iterator[Query]:
-    """The scores of a selection, each as a query: a score changes by at most 1 ÷ rate, and the choice costs ε²/8.
+    """Yield the scores of a selection, each as a query: a score changes by at most 1 ÷ rate, and the choice costs ε²/8.
 
-    As a query with Gaussian noise that costs as much, so that the joint loss stays within the rounds' budget.
+    Each is treated as a query with Gaussian noise of that cost, so that the joint loss stays within the rounds' budget.
     """
     selection: Any = import_module("tallytree.privacy.selection")
     seen: list[Candidates] = []
@@ -440,13 +442,13 @@ def halved_sensitivities() -> Iterator[None]:
 
 
 def telling_message(release: ReleaseFrom, folder: Path) -> str:
-    """NOT PRIVATE: a planted defect. The release, with a message that says how many rows were read."""
+    """NOT PRIVATE: a planted defect. Release with a message that says how many rows were read."""
     rows = (folder / "people.csv").read_text(encoding="utf-8").count("\n") - 1
     return f"{release(folder)}{rows} rows were read\n"
 
 
 def telling_file(release: ReleaseFrom, folder: Path) -> str:
-    """NOT PRIVATE: a planted defect. The release, with the size of the largest group in one of its files."""
+    """NOT PRIVATE: a planted defect. Release with the size of the largest group in one of its files."""
     messages = release(folder)
     lines = (folder / "people.csv").read_text(encoding="utf-8").splitlines()[1:]
     groups = [line.split(",")[0] for line in lines]
@@ -457,7 +459,7 @@ def telling_file(release: ReleaseFrom, folder: Path) -> str:
 
 
 def audit_planted(release: ReleaseFrom, *, pairs: int) -> list[BorderRow]:
-    """Each planted defect at the border; `flagged` pairs show it."""
+    """Audit each planted defect at the border; `flagged` counts the pairs that show it."""
     group = Setting("tallytree", "one_group", own_shares=True)
     entity = Setting("tallytree", "one_entity", own_shares=True)
     with halved_sensitivities():

@@ -1,8 +1,8 @@
-"""NOT PRIVATE: the rounds of synthesis audited: selections, measurements, and both together, under each unit.
+"""NOT PRIVATE: audit the rounds of synthesis: selections, measurements, and both together, under each unit.
 
-One `PrivateTables` with a budget for many rounds answers the same question again and again: each answer is one output,
-with randomness of its own, and what is claimed of a round is its price. A selection is made among ten tables, one
-whose score rises by its sensitivity between the neighbours and nine whose score falls by it.
+One `PrivateTables` with a budget for many rounds answers the same query repeatedly: each answer is one output, with its
+own randomness, and the claim of a round is its cost. A selection is made among ten tables, one whose score rises by its
+sensitivity between the neighbours and nine whose score falls by it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUNDS = ("measure a table", "measure a table by role", "select a table", "selec
 DELTA = Fraction(1, 100)
 RHO = Fraction(1, 2)  # of a measurement
 EPSILON = Fraction(2)  # of a selection; in ρ it costs ε²/8 = 1/2 too
-FALLING = 9  # candidates whose scores fall where one rises: the more, the nearer a choice comes to its ε
+FALLING = 9  # candidates whose scores fall where one rises: more of them bring a choice nearer to its ε
 AT_A_TIME = 250  # rounds of one `PrivateTables`, which adds up what was spent before each
 
 KEPT: tuple[Home, ...] = ((0, ((0,), (1,))), (1, ((1,),)))  # an area, and each person's age
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def neighbours(self) -> HouseholdNeighbours:
-        """The relation."""
+        """Return the relation."""
         return HouseholdNeighbours(PrivacyUnit(self.unit), SCHEMA.max_persons)
 
 
@@ -74,7 +74,7 @@ def _counts(homes: tuple[Home, ...], table: Marginal) -> Integers:
 
 
 def audited_round(kind: str, case: Case, runs: int, confidence: float = CONFIDENCE) -> Row:
-    """The claim of a kind of round under a unit, and the bounds."""
+    """Return the claim of a kind of round under a unit, and the bounds."""
     if kind == "select a table":
         budget, scores, exact = Budget(epsilon=EPSILON), _selected(case, runs), _exact_choice(case)
     elif kind.startswith("measure"):
@@ -112,14 +112,14 @@ def _exact_measure(case: Case, table: Marginal) -> float:
 
 
 def _exact_choice(case: Case) -> float:
-    """The largest log ratio of a place's chances on the two data sets, from the definition."""
+    """Return the largest log ratio of a place's chances on the two data sets, from the definition."""
     return max(abs(log(one / two)) for one, two in zip(*choice_chances(case), strict=True))
 
 
 def choice_chances(
     case: Case, sensitivity_factor: Fraction = Fraction(1), falling: int = FALLING
 ) -> tuple[list[float], list[float]]:
-    """The chances of each place, on either data set."""
+    """Return the chances of each place, on either data set."""
     estimates = _estimates(case, falling)
     bounds = [float(case.neighbours.sensitivity(TABLE, SCHEMA).l1 * sensitivity_factor)] * len(estimates)
     return _chances(case.here, [TABLE] * len(estimates), estimates, bounds), _chances(
@@ -130,19 +130,19 @@ def choice_chances(
 def _chances(
     homes: tuple[Home, ...], tables: Sequence[Marginal], estimates: Sequence[Integers], bounds: Sequence[float]
 ) -> list[float]:
-    """P ∝ exp(ε u / 2), with u the score of each place over its sensitivity."""
+    """Return P ∝ exp(ε u / 2), with u the score of each place over its sensitivity."""
     scores = [float(np.abs(_counts(homes, table) - one).sum()) for table, one in zip(tables, estimates, strict=True)]
     weights = [exp(float(EPSILON) * score / (2 * bound)) for score, bound in zip(scores, bounds, strict=True)]
     return [weight / sum(weights) for weight in weights]
 
 
 def _estimates(case: Case, falling: int = FALLING) -> list[Integers]:
-    """An estimate that is right here, so that its score rises, and others that are right there."""
+    """Return an estimate that is correct here, so that its score rises, and others that are correct there."""
     return [_counts(case.here, TABLE), *(_counts(case.there, TABLE) for _ in range(falling))]
 
 
 def choice_rho(case: Case, falling: int) -> float:
-    """A ρ below which the choice is not ρ-zCDP on these two data sets: the worst D_α/α over many orders α."""
+    """Return a ρ below which the choice is not ρ-zCDP on these two data sets: the worst D_α/α over many orders α."""
     one, two = (np.array(chances) for chances in choice_chances(case, falling=falling))
     orders = 1 + np.geomspace(1e-3, 1e4, 400)
     logs = [np.logaddexp.reduce(order * np.log(one) + (1 - order) * np.log(two)) / (order - 1) for order in orders]
@@ -174,7 +174,7 @@ def _selected(case: Case, runs: int) -> tuple[Floats, Floats]:
 
 
 def _both(case: Case, runs: int) -> tuple[Floats, Floats]:
-    """A table is selected and then measured, as a method of synthesis does it; the ratios of both outputs add up."""
+    """Select a table and then measure it, as a method of synthesis does; the ratios of both outputs add up."""
     tables_of = (TABLE, OTHER)
     views = {table: [_counts(homes, table) for homes in (case.here, case.there)] for table in tables_of}
     bounds = [float(case.neighbours.sensitivity(table, SCHEMA).l1) for table in tables_of]
@@ -191,7 +191,7 @@ def _both(case: Case, runs: int) -> tuple[Floats, Floats]:
 
 
 def _scores(case: Case, runs: int, price: Fraction, score: Callable[[PrivateTables], float]) -> tuple[Floats, Floats]:
-    """`runs` scores on each data set; every round is paid for with its price."""
+    """Return `runs` scores on each data set; every round is charged its cost."""
     found = []
     for homes in (case.here, case.there):
         private = households_of(SCHEMA, homes)
@@ -206,7 +206,7 @@ def _scores(case: Case, runs: int, price: Fraction, score: Callable[[PrivateTabl
 
 
 def halved_selection(runs: int, *seed: object) -> tuple[Floats, Floats]:
-    """A planted defect: the selection above with sensitivities halved. Seeded."""
+    """Plant a defect: the selection above with sensitivities halved. Seeded."""
     case, words = CASES[0], SeededWords("halved selection", *seed)
     estimates = _estimates(case)
     bound = case.neighbours.sensitivity(TABLE, SCHEMA).l1 // 2
@@ -222,11 +222,11 @@ def halved_selection(runs: int, *seed: object) -> tuple[Floats, Floats]:
 
 
 def _ratio(noisy: NoisyTable, here: Integers, there: Integers) -> float:
-    """The log-likelihood ratio of a measured table."""
+    """Return the log-likelihood ratio of a measured table."""
     return float(((noisy.values - here) ** 2 - (noisy.values - there) ** 2).sum() / (2 * float(noisy.scale)))
 
 
 def _given(noisy: NoisyTable | None) -> NoisyTable:
     if noisy is None:
-        raise ReleaseError("a round was lost in an audit, which keeps no journal: please report this as a defect")
+        raise ReleaseError("a round was lost in an audit, which keeps no journal: please report this bug in tallytree")
     return noisy

@@ -1,23 +1,23 @@
 """NOT PRIVATE: defects planted on purpose, which an audit must catch from outputs, each against the ε that it claims.
 
-Each is a way in which noise, sensitivities, budgets or the selection of rows have gone wrong in published code, or
-could in ours. Everything but the defect is what a release runs, and the distinguishers are those of the audit: none
-knows the defect that it looks for. Noise is seeded, so that a planted defect is caught every time or never; another
-`seed` shows how often.
+Each is an error in noise, sensitivities, budgets or the selection of rows that occurred in published code, or could
+occur in tallytree. Everything except the defect is the code of a release, and the distinguishers are those of the
+audit: they do not know the defect. Noise is seeded, so a planted defect is caught every time or never; another `seed`
+shows how often.
 
-Two of them are the noise of published papers: `CHAIN_AS_PRINTED` and `shared_noise_measurements` are used by themselves
-too. The PGSR paper gives each number of a level's chain noise for one change by one entity (Section 9.2.2), but one
-entity changes as many numbers as the level has regions. So with a stated ε over L levels the real loss is (ε / L) · Σ
-|R_ℓ|, and it is larger still on the paper's own counts from the front, which all shift when a group appears or
-vanishes. The same noise is what `pgsr-chain` adds under the honest budget with shares in proportion to |R_ℓ|: that is
-the plan made here, so an account of it shows the real ε.
+Two of them are the noise of published papers: `CHAIN_AS_PRINTED` and `shared_noise_measurements` are also used
+separately. The PGSR paper gives each number of a level's chain noise for one change by one entity (Section 9.2.2), but
+one entity changes as many numbers as the level has regions. So with a stated ε over L levels the real loss is (ε / L) ·
+Σ |R_ℓ|, and it is larger still on the paper's own counts from the front, which all shift when a group appears or
+vanishes. `pgsr-chain` adds the same noise under the real budget with shares in proportion to |R_ℓ|. That is the plan
+made here, so its accounting shows the real ε.
 
 The code that Kuo and others published seeds its generator anew for every region, always with the same number. Their
 proof needs independent noise (levels compose in sequence, regions in parallel): with shared noise the difference of two
 regions' measurements is exact, and nothing is protected. It also changes the errors. Noise that is the same in all
 leaves adds up on the way to the root in proportion to their number, not to its square root; and noise that is the same
-above and below makes a parent agree with its children's mistakes. The paper's table comes out with shared noise and
-not with independent noise, so the former is here to compare with. It takes a `Truth`, which is public or made up.
+above and below makes a parent agree with its children's mistakes. The paper's table can be reproduced with shared noise
+and not with independent noise, so shared noise is here for comparison. It takes a `Truth`, which is public or made up.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Defect:
     unit: str = "one_entity"
 
     def audited(self, confidence: float = CONFIDENCE, tries: int = 1) -> Row:
-        """The claim, the median bound from outputs over some tries, and in which part of them it is above the claim."""
+        """Return the claim, the median bound from outputs over some tries, and how often it exceeds the claim."""
         epsilon, delta = stated(self.budget)
         bounds = [self.bound((self.name, seed), self.runs, delta, confidence) for seed in range(tries)]
         return Row(
@@ -87,7 +87,7 @@ class Defect:
 
 
 def defects() -> list[Defect]:
-    """All of them."""
+    """Return all planted defects."""
     many, few, worst = RUNS_OF_GADGETS, RUNS_OF_RELEASES, "those that the audit of the default takes"
 
     def released(name: str, altered: Altered, runs: int, budget: Budget = PURE) -> Defect:
@@ -123,14 +123,14 @@ class Altered:
     """A release of the default mechanism with a defect."""
 
     noise: Callable[[Randomness, Seed], Randomness] = lambda own, seed: own  # of each release
-    zeros_keep: bool = False  # a true value of 0 is published as it is
+    zeros_keep: bool = False  # a true value of 0 is published without noise
     doubled_shares: bool = False  # each query spends twice its share
     kind: Kind = PEOPLE
-    declared: Kind | None = None  # other public bounds than the rows keep
-    gadgets: int | None = None  # in a release, if not as many as the audit takes
+    declared: Kind | None = None  # public bounds that the rows do not keep
+    gadgets: int | None = None  # in a release, if not the audit's number
 
     def measure(self, private: GroupSizes, _: Mechanism, plan: Plan, number: int, seed: Seed) -> Iterator[Measurements]:
-        """`number` sets of measurements."""
+        """Yield `number` sets of measurements."""
         if self.doubled_shares:  # a `Plan` refuses that, so it is forged
             doubled = tuple(replace(query, share=2 * query.share) for query in plan.queries)
             object.__setattr__(plan, "queries", doubled)
@@ -150,7 +150,7 @@ class Altered:
 def bound_of_releases(
     altered: Altered, budget: Budget, seed: Seed, runs: int, delta: float, confidence: float
 ) -> float:
-    """A bound on ε from outputs, as the audit of a setting finds it."""
+    """Return a bound on ε from outputs, computed like the audit of a setting."""
     setting = Setting("tallytree", "one_entity", "private", budget, altered.kind)
     worst = worst_pairs(setting)
     found = []
@@ -168,7 +168,7 @@ def bound_of_releases(
 
 
 def _halved(own: Randomness, seed: Seed) -> Randomness:
-    """Laplace noise of half the scale, Gaussian of half the standard deviation."""
+    """Return Laplace noise of half the scale, Gaussian noise of half the standard deviation."""
 
     def laplace(scale: Fraction, count: int) -> Integers:
         return own.laplace(scale / 2, count)
@@ -180,12 +180,12 @@ def _halved(own: Randomness, seed: Seed) -> Randomness:
 
 
 def _repeated(own: Randomness, seed: Seed) -> Randomness:
-    """Every draw of a release begins with the same numbers, so an upper level has the noise of the level below it."""
+    """Return noise that begins with the same numbers in every draw, so levels share their noise."""
     return replace(own, laplace=lambda scale, count: seeded(*seed).laplace(scale, count))
 
 
 def _shared(own: Randomness, seed: Seed) -> Randomness:
-    """The regions of a level have the same row of noise, and other levels have another one."""
+    """Return noise with the same row for all regions of a level, and other rows for other levels."""
 
     def laplace(scale: Fraction, count: int) -> Integers:
         return np.resize(own.laplace(scale, MAX_SIZE), count)
@@ -194,7 +194,7 @@ def _shared(own: Randomness, seed: Seed) -> Randomness:
 
 
 def _fixed(own: Randomness, seed: Seed) -> Randomness:
-    """The same noise in every release."""
+    """Return the same noise in every release."""
     return seeded("fixed")
 
 
@@ -202,7 +202,7 @@ def _fixed(own: Randomness, seed: Seed) -> Randomness:
 
 
 def _printed(seed: Seed, runs: int, delta: float, confidence: float) -> float:
-    """The paper's noise on chains over the regions of each level."""
+    """Bound ε for the paper's noise on chains over the regions of each level."""
     setting = Setting("pgsr-chain", "one_entity")
     _, pair, *_ = pairs(PEOPLE, "one_entity")
     others = [pair.here[0]] * (COUNTIES_AS_PRINTED // 2 - 1)
@@ -212,10 +212,11 @@ def _printed(seed: Seed, runs: int, delta: float, confidence: float) -> float:
 
 
 def _by_position(seed: Seed, runs: int, delta: float, confidence: float) -> float:
-    """Of each person's two rows one is kept, by a lot that belongs to the line of the file: a seeded engine does so.
+    """Bound ε if one of each person's two rows is kept by a random number that belongs to the line of the file.
 
-    Without the first line all lots fall on other rows: one person moves the rows of all. (To keep each person's first
-    row would be no such defect: it depends on nobody else's rows.)
+    A seeded engine does this. Without the first line all random numbers fall on other rows: one person changes the rows
+    of everyone. (Keeping each person's first row would not be such a defect: it does not depend on other persons'
+    rows.)
     """
     lots = SeededWords("lots").words(200).tolist()
     rows = [(person, county) for person in range(40) for county in (0, 1)]
@@ -225,7 +226,7 @@ def _by_position(seed: Seed, runs: int, delta: float, confidence: float) -> floa
 
 
 def _kept_by_lot(rows: Sequence[tuple[int, int]], lots: Sequence[int]) -> GroupSizes:
-    """The groups of the rows with the smallest lot of each person; each row's group is its own, of size 1."""
+    """Return the groups of the rows with the smallest random number of each person; each row is a group of size 1."""
     kept: dict[int, tuple[int, int]] = {}
     for line, (person, county) in enumerate(rows):
         kept[person] = min(kept.get(person, (2**64, 0)), (lots[line], county))
@@ -254,16 +255,16 @@ def _halved_selection(seed: Seed, runs: int, delta: float, confidence: float) ->
 
 
 def real_epsilon(stated: Budget, hierarchy: Hierarchy) -> Fraction:
-    """The ε that the paper's noise spends where it states `stated`, on survival counts: for either privacy unit."""
+    """Return the ε that the paper's noise spends if it states `stated`, on `at_least` counts, for either unit."""
     return _stated_epsilon(stated) * len(hierarchy) / hierarchy.depth
 
 
 def real_epsilon_from_the_front(stated: Budget, hierarchy: Hierarchy, neighbours: Neighbours) -> Fraction:
-    """The same on the paper's counts from the front.
+    """Return the same on the paper's counts from the front.
 
-    Where groups persist with a size-0 cell, they tell as much as survival counts. Where a group of size 1 can vanish,
-    all counts from its cell to the end of the chain change by one: K·|R_ℓ| of them, against noise for the `at_least`
-    sensitivity of one region.
+    If groups persist with a size-0 cell, these counts reveal as much as `at_least` counts. If a group of size 1 can
+    vanish, all counts from its cell to the end of the chain change by one: K·|R_ℓ| of them, against noise for the
+    `at_least` sensitivity of one region.
     """
     persistent = real_epsilon(stated, hierarchy)
     if neighbours.public_totals:
@@ -277,7 +278,7 @@ class AsPrinted(Mechanism):
     """`pgsr-chain` with the paper's noise. Its budget is the stated one; its plan's is the one that is really spent."""
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
-        """Noise of scale L / ε (times the quantity bound) on every level, charged with what it really costs."""
+        """Plan noise of scale L / ε (times the quantity bound) on every level, charged with its real cost."""
         if shares is not None:
             raise SpecError(f"{self.name} divides its stated budget equally over the levels, as the paper does")
         spent = Budget(epsilon=real_epsilon(budget, hierarchy))
@@ -285,7 +286,7 @@ class AsPrinted(Mechanism):
 
 
 def as_printed(measurements: Measurements) -> Estimate:
-    """M_c^ch; the certificate gives the ε that was stated and the ε that was spent."""
+    """Estimate by M_c^ch; the certificate gives the ε that was stated and the ε that was spent."""
     hierarchy = measurements.hierarchy
     spent = measurements.budget.amount
     stated = spent * hierarchy.depth / len(hierarchy)
@@ -308,8 +309,8 @@ CHAIN_AS_PRINTED = AsPrinted(
     view="chain",
     estimate=as_printed,
     keeps=MECHANISMS["pgsr-chain"].keeps,
-    cost="less than the time of drawing the noise; spends many times the ε that it states",
-    use="showing what the paper's figures rest on",
+    cost="less than the noise-sampling time; spends many times the ε that it states",
+    use="showing what the paper's figures depend on",
     refused="it spends more privacy than it states",
 )
 
@@ -321,12 +322,12 @@ NOT_PRIVATE = "NOT PRIVATE: every region of every level was measured with the sa
 
 
 def shared_noise_measurements(truth: Truth, plan: Plan, *seed: object) -> Measurements:
-    """NOT PRIVATE: the plan's `at_least` queries, answered with one and the same noise in every region.
+    """NOT PRIVATE: answer the plan's `at_least` queries with the same noise in every region.
 
     Levels with equal shares of the budget have the same vector; with unequal ones, vectors from the same random words.
     """
     if any(query.view != "at_least" for query in plan.queries):
-        raise SpecError("only `at_least` measurements have as many numbers in every region, so only they share noise")
+        raise SpecError("only `at_least` measurements have as many values in every region, so only they share noise")
 
     def laplace(scale: Fraction, count: int) -> Integers:
         return np.resize(seeded(*seed).laplace(scale, truth.max_size), count)
@@ -343,7 +344,7 @@ def shared_noise_measurements(truth: Truth, plan: Plan, *seed: object) -> Measur
 def estimate_with_shared_noise(
     truth: Truth, mechanism: Mechanism, budget: Budget, *seed: object, unit: PrivacyUnit | None = None
 ) -> Estimate:
-    """NOT PRIVATE, and its certificate says so: what a mechanism makes of measurements that share their noise."""
+    """NOT PRIVATE, and its certificate says so: estimate from measurements that share their noise."""
     plan = mechanism.plan(truth.hierarchy, budget, one_entity() if unit is None else unit)
     found = mechanism.estimate(shared_noise_measurements(truth, plan, *seed))
     return replace(found, certificate=f"{NOT_PRIVATE}; {found.certificate}")

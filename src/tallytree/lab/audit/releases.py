@@ -1,11 +1,11 @@
-"""NOT PRIVATE: every mechanism that can be released, audited from files to measurements, counts and published folders.
+"""NOT PRIVATE: audit every mechanism that can be released, from files to measurements, counts and published folders.
 
 The outputs come from three places. Measurements: files are read and `decided` and `measure` run, as `release` does.
-Counts: `release` runs to its end and its counts are scored alone. Command: `tallytree release` runs as a separate
+Counts: `release` runs to its end, and only its counts are scored. Command: `tallytree release` runs as a separate
 process on a spec and files, with a ledger, and the measurements are those of the folder that it wrote.
 
-Two distinguishers look at measurements: the log-likelihood ratio of the two data sets, which is the best score if the
-noise is what it should be, and single events about numbers, which assume nothing about the noise (`bounds`).
+Two distinguishers use measurements: the log-likelihood ratio of the two data sets, which is the best score if the noise
+is correct, and single events about numbers, which assume nothing about the noise (`bounds`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing to audit."""
+    """One combination to audit."""
 
     mechanism: str
     unit: str
@@ -99,18 +99,18 @@ class Setting:
     budget: Budget = BUDGETS[0]
     kind: Kind = PEOPLE
     options: dict[str, Any] = field(default_factory=dict, hash=False)
-    own_shares: bool = False  # is the budget divided over the levels as the mechanism does it by itself?
+    own_shares: bool = False  # whether the mechanism divides the budget over the levels by its own rule
 
     @property
     def one_region(self) -> bool:
-        """Is it for data with a single region?"""
+        """Return whether it is for data with a single region."""
         return self.mechanism == "naive"
 
     @property
     def gadgets(self) -> int:
-        """How many may be in one release: their outputs must be independent, and the mechanism must take so many.
+        """Return how many may be in one release: their outputs must be independent, and the mechanism must accept them.
 
-        Even, so that half are here and half there, but for 1.
+        The number is even, so that half are here and half there, unless it is 1.
         """
         row = MECHANISMS[self.mechanism]
         _, plan = self.decide(self.count([next(pairs(self.kind, self.unit)).here[0]]))
@@ -122,7 +122,7 @@ class Setting:
         return GADGETS if row.most_cells is None else (row.most_cells // cells - 2) // 6 * 2
 
     def arguments(self, depth: int) -> dict[str, Any]:
-        """The arguments of `release` and `Design` for a tree of so many levels."""
+        """Return the arguments of `release` and `Design` for a tree of so many levels."""
         row, shares = MECHANISMS[self.mechanism], None
         levels = depth if self.kind.decided_by is None else depth - 1  # of regions
         if levels > 1 and not (self.own_shares or row.leaves_only or "bands" in self.options):
@@ -142,7 +142,7 @@ class Setting:
         }
 
     def count(self, states: Sequence[State], declared: Kind | None = None) -> GroupSizes:
-        """The counts of some states."""
+        """Return the counts of some states."""
         public = self.totals == "public"
         return group_sizes(states, self.kind, public_totals=public, one_region=self.one_region, declared=declared)
 
@@ -155,12 +155,12 @@ class Setting:
         return read_files(folder, self.kind, totals=self.totals)
 
     def decide(self, private: GroupSizes) -> tuple[Mechanism, Plan]:
-        """The mechanism and its plan, as `release` decides them."""
+        """Return the mechanism and its plan, as `release` decides them."""
         _, mechanism, plan = decide(private, Design(unit=self.unit, **self.arguments(private.hierarchy.depth)))
         return mechanism, plan
 
     def words(self) -> str:
-        """The setting in words, but for mechanism, unit and budget."""
+        """Return the setting in words, without mechanism, unit and budget."""
         shown = {key: value if isinstance(value, str) else value[0] for key, value in self.options.items()}
         if "bands" in shown:
             shown["bands"] = f"of sizes, {len(self.options['bands'])}"
@@ -170,7 +170,7 @@ class Setting:
 
 
 def settings(mechanisms: list[str] | None = None, *, quick: bool = False) -> Iterator[Setting]:
-    """All combinations of mechanism, unit, totals, budget, kind of rows and options that a release accepts.
+    """Yield all combinations of mechanism, unit, totals, budget, kind of rows and options that a release accepts.
 
     The budget in ρ is combined with plain people; other kinds of rows and the other options have a budget in ε. With
     `quick` there are plain people, and private totals where a mechanism accepts them.
@@ -194,7 +194,7 @@ def settings(mechanisms: list[str] | None = None, *, quick: bool = False) -> Ite
 
 
 def _accepted(setting: Setting) -> Iterator[Setting]:
-    """The setting with the first of the needed options that a release accepts; none if it refuses all."""
+    """Yield the setting with the first of the needed options that a release accepts; nothing if it refuses all."""
     for needed in AS_NEEDED:
         tried = replace(setting, options={**setting.options, **needed})
         try:
@@ -206,7 +206,8 @@ def _accepted(setting: Setting) -> Iterator[Setting]:
 
 
 def audited(setting: Setting, *, runs: int, count_runs: int, command: bool, confidence: float = CONFIDENCE) -> Row:
-    """The bounds for one setting: exact ones, and from `runs` outputs of each data set, for a change in either county.
+    """Return the bounds for one setting: exact ones, and from `runs` outputs of each data set, for a change in either
+    county.
 
     All bounds from outputs of the row hold together with this confidence.
     """
@@ -250,10 +251,10 @@ def audited(setting: Setting, *, runs: int, count_runs: int, command: bool, conf
 
 
 def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
-    """For a change in either county the neighbours of one gadget that lose the most, and the ε that they lose.
+    """Return, for a change in either county, the neighbours of one gadget that lose the most, and their ε.
 
-    All neighbours and all branches of an adaptive plan are tried. Of those that lose the same, the pair is taken that
-    changes the most numbers from or to 0, because code may treat a 0 in its own way.
+    All neighbours and all branches of an adaptive plan are tried. Among equal losses, the pair is the one that changes
+    the most numbers from or to 0, because code may treat a 0 differently.
     """
     worst: dict[str, tuple[tuple[Fraction, int], Pair, list[tuple[Measurement, ...]]]] = {}
     plan = None
@@ -272,7 +273,7 @@ def worst_pairs(setting: Setting) -> list[tuple[Pair, float]]:
 
 
 def _likely(plan: Plan, private: Sequence[GroupSizes]) -> FirstStageFacts | None:
-    """An outcome of what is measured first that has room for either data set."""
+    """Return an outcome of the first stage that has room for either data set."""
     views = {query.view for query in plan.queries}
     if not views & set(FIRST):
         return None
@@ -282,7 +283,7 @@ def _likely(plan: Plan, private: Sequence[GroupSizes]) -> FirstStageFacts | None
 
 
 def _totals(private: GroupSizes) -> Integers:
-    """The number of groups in each leaf of made-up data, by a query without noise."""
+    """Return the number of groups in each leaf of made-up data, by a query without noise."""
     leaves = private.hierarchy.depth - 1
     ask = Plan(Budget(epsilon=1), PrivacyUnit("one_entity"), (MeasurementQuery("counts", leaves, Fraction(1)),))
     counts: Integers = measured_without_noise(private, ask).measured[0].values.sum(axis=1)
@@ -293,20 +294,20 @@ def _totals(private: GroupSizes) -> Integers:
 
 
 class Outputs(NamedTuple):
-    """What a distinguisher sees of outputs on one data set and on its neighbour: scores, and numbers `[runs, n]`."""
+    """The view of a distinguisher on one data set and on its neighbour: scores, and numbers `[runs, n]`."""
 
     scores: tuple[Floats, Floats]
     numbers: tuple[Integers, Integers]
 
     def bound(self, delta: float, confidence: float) -> float:
-        """The larger of the two bounds on ε; each holds with the confidence."""
+        """Return the larger of the two bounds on ε; each holds with the confidence."""
         by_score = lower_bound(*self.scores, delta=delta, confidence=confidence)
         by_event = bound_of_events(*self.numbers, delta=delta, confidence=confidence)
         return max(by_score.epsilon, by_event.epsilon)
 
 
 def from_measurements(setting: Setting, pair: Pair, runs: int, folder: Path) -> Outputs:
-    """`runs` outputs of each data set, from files to measurements."""
+    """Return `runs` outputs of each data set, from files to measurements."""
 
     def read(states: list[State]) -> GroupSizes:
         setting.write(states, folder)
@@ -329,7 +330,7 @@ def sampled(
     outputs: Sampler,
     gadgets: int | None = None,
 ) -> Outputs:
-    """What the distinguisher sees of `runs` outputs of each data set: many gadgets in a release, or one in each."""
+    """Return a distinguisher's view of `runs` outputs of each data set: many gadgets in a release, or one in each."""
     gadgets = setting.gadgets if gadgets is None else gadgets
     seen: list[list[tuple[Floats, Integers]]] = []
     for states in [[*pair.here], [*pair.there]] if gadgets == 1 else [_alternating(pair, gadgets)]:
@@ -345,7 +346,7 @@ def sampled(
 
 
 def from_counts(setting: Setting, pair: Pair, runs: int) -> tuple[Floats, Floats]:
-    """Scores of the final counts of `release`, one gadget in each: how far they went from here to there."""
+    """Return scores of the final counts of `release`, one gadget in each: how far they went from here to there."""
     both = [setting.count(states) for states in (pair.here, pair.there)]
     arguments = setting.arguments(both[0].hierarchy.depth)
     leaves = both[0].hierarchy.depth - 1
@@ -359,13 +360,13 @@ def from_counts(setting: Setting, pair: Pair, runs: int) -> tuple[Floats, Floats
 
 
 def _along(counts: Integers, here: Integers, there: Integers) -> float:
-    """The direction from here to there, in counts; the sizes above a measured largest one are left out."""
+    """Return the direction from here to there, in counts, without the sizes above a measured largest one."""
     width = counts.shape[1]
     return float((counts * (there - here)[:, :width]).sum())
 
 
 def through_the_command(setting: Setting, pair: Pair, folder: Path) -> Outputs:
-    """The outputs of one release that the command makes of a spec and files, with a ledger."""
+    """Return the outputs of one release that the command makes of a spec and files, with a ledger."""
 
     def read(states: list[State]) -> GroupSizes:
         setting.write(states, folder)
@@ -386,7 +387,7 @@ def through_the_command(setting: Setting, pair: Pair, folder: Path) -> Outputs:
 
 
 def _this_package_first() -> dict[str, str]:
-    """The environment in which the command is the one of this very package, wherever it is run."""
+    """Return an environment in which the command is that of this package, in any working directory."""
     here = str(Path(__file__).resolve().parents[3])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))}
 
@@ -416,7 +417,7 @@ class Distinguisher:
         return scores, np.concatenate(numbers, axis=1)
 
     def _views(self, output: Measurements) -> list[Measurements]:
-        """The two worlds without noise, asked as this release was after its first measurements."""
+        """Return the measurements of the two worlds without noise, with the queries of this release's second stage."""
         first_stage, branch = output.first_stage, output.branch
         plan = self._plan if branch is None else self._plan.branch(below=branch.below)
         lengths = [None if one is None else one.tolist() for one in (first_stage.totals, first_stage.places)]
@@ -429,7 +430,7 @@ class Distinguisher:
 
 
 def _by_region(ratios: Floats, output: Measurements, part: Measurement) -> Floats:
-    """Sums over the numbers of each region."""
+    """Return sums over the numbers of each region."""
     if part.view != "sorted_sizes":
         return np.asarray(ratios.sum(axis=1), np.float64)
     starts = list_starts(output.lengths(part.level))
@@ -443,7 +444,7 @@ def _alternating(pair: Pair, gadgets: int) -> list[State]:
 
 
 def spec(setting: Setting, states: int, *, ledger: bool = True) -> str:
-    """The spec of a release, as a person would write it."""
+    """Return the spec of a release, as a person would write it."""
 
     def line(key: str, value: Any) -> str:
         return f"{key} = {text(value)}"

@@ -28,11 +28,11 @@ from tallytree.lab.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, mechanism_named
 
 RUNS, QUICK_RUNS = 10_000, 2_000
-ALONE = 10  # outputs that take a release or a round each: one for so many runs
+ALONE = 10  # runs for each output that needs a whole release or round
 COUNTS = 40  # outputs that are estimated too
 
-TRIES = 20  # of each planted defect
-BORDER_PAIRS = 2  # of each setting; the first of those with a budget in ε is compared as whole releases too
+TRIES = 20  # for each planted defect
+BORDER_PAIRS = 2  # for each setting; with a budget in ε, the first is also compared as a whole release
 ROUND_PAIRS, PLANTED_PAIRS = 40, 10
 
 # Tasks are sent to other processes, so each is a function of plain values.
@@ -50,12 +50,12 @@ def audit(
     progress: Progress = silent,
     release: ReleaseFrom,
 ) -> Audit:
-    """NOT PRIVATE: bounds on the real ε and comparisons at the border, or (`planted`) the same of planted defects.
+    """NOT PRIVATE: return bounds on the real ε and comparisons at the border, or (`planted`) those of planted defects.
 
-    `runs` is the number of outputs on each of two neighbours; where each takes a release of its own, a tenth.
-    `mechanisms` leaves others out, and the rounds of synthesis too. `quick` asks for less: fewer runs, private totals,
-    one row per person, and no whole releases at the border. All bounds from outputs hold together with the confidence.
-    `release` makes a release of a spec, as the command does, in this process.
+    `runs` is the number of outputs on each of two neighbours; if each needs its own release, a tenth of it.
+    `mechanisms` restricts the audit to these, without the rounds of synthesis. `quick` does less: fewer runs, private
+    totals, one row per person, and no whole releases at the border. All bounds from outputs hold together with the
+    confidence. `release` makes a release of a spec, as the command does, in this process.
     """
     if runs is not None and runs < 100:
         raise SpecError(f"an audit of {runs} runs shows nothing; give at least 100")
@@ -78,7 +78,7 @@ def audit(
 
 
 def _sampled(mechanisms: list[str] | None, runs: int, confidence: float, *, quick: bool) -> list[Task]:
-    """Bounds from outputs, with the error divided equally over the rows."""
+    """Return bounds from outputs, with the error divided equally over the rows."""
     chosen = list(settings(mechanisms, quick=quick))
     rounds = [] if mechanisms is not None else [(kind, case) for case in CASES for kind in ROUNDS]
     each = 1 - (1 - confidence) / (len(chosen) + len(rounds))
@@ -113,13 +113,13 @@ def _at_the_border(mechanisms: list[str] | None, release: ReleaseFrom, *, quick:
 
 
 def _counted(setting: Setting) -> bool:
-    """Are final counts looked at? Not those of solvers, which take long, nor for every setting."""
+    """Return whether final counts are audited: not those of solvers, which take long, nor for every setting."""
     usual = setting.kind == PEOPLE and (setting.totals == "public") == MECHANISMS[setting.mechanism].needs_public_totals
     return usual and MECHANISMS[setting.mechanism].most_cells is None and set(setting.options) <= {"totals_share"}
 
 
 def _commanded(setting: Setting, *, quick: bool) -> bool:
-    """Is it run through the command too? Each mechanism that takes many regions is, under each unit, once."""
+    """Return whether to run it through the command too: once for each mechanism for many regions, under each unit."""
     budget = BUDGETS[0] if setting.unit == "one_entity" else BUDGETS[1]
     named = not quick or setting.mechanism == "tallytree"
     return named and _counted(setting) and setting.budget == budget
@@ -130,25 +130,25 @@ def _defect(number: int, confidence: float) -> Row:
 
 
 class _Auditor:
-    """What runs tasks in another process."""
+    """The worker that runs tasks in another process."""
 
     def prepare(self, task: tuple[int, Task]) -> None:
-        """Nothing is timed."""
+        """Do nothing: tasks are not timed."""
 
     def run(self, task: tuple[int, Task]) -> list[Row | BorderRow]:
-        """The rows of a task."""
+        """Return the rows of a task."""
         found = task[1]()
         return [*found] if isinstance(found, list) else [found]
 
 
 def _run(tasks: list[Task], jobs: int, progress: Progress) -> list[Row | BorderRow]:
-    """The rows of all tasks, in their order."""
+    """Return the rows of all tasks, in their order."""
     doing = "NOT PRIVATE: auditing"
     progress(Stage(doing, 0, len(tasks)))
     found: dict[int, list[Row | BorderRow]] = {}
     for (number, _), rows in run_all(_Auditor, (), enumerate(tasks), jobs=jobs, limit=None):
         if isinstance(rows, Lost):
-            raise ReleaseError(f"an audit could not be finished: {rows.message}; its own message is above")
+            raise ReleaseError(f"an audit could not finish: {rows.message}; the details are above")
         found[number] = rows
         progress(Stage(doing, len(found), len(tasks), about=rows[0].name))
     return [row for number in range(len(tasks)) for row in found[number]]

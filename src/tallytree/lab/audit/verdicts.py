@@ -1,4 +1,4 @@
-"""NOT PRIVATE: the rows of an audit, each with its verdict, and how they are kept.
+"""NOT PRIVATE: the rows of an audit, each with its verdict, and how they are saved.
 
 Bounds on ε between two neighbouring data sets: lower confidence bounds from outputs, and the exact loss.
 
@@ -10,11 +10,11 @@ the other half, so that the choice costs no confidence.
 
 `lower_bound` takes scores of a distinguisher that knows the noise. `bound_of_events` assumes nothing about the noise: S
 is "this number has this value", "these two numbers differ by this" or "these two numbers have these values". It shows
-defects that no score for the right noise sees: a number without noise, or noise that two numbers share.
+defects that a score for the correct noise cannot see: a number without noise, or noise that two numbers share.
 
-Exactly: independent integer noise is added to each number. Discrete Laplace noise of scale b has P(v) ∝ exp(−|v|/b):
-where the true numbers differ by d, the log ratio of an output's probabilities is at most |d|/b, and outputs beyond both
-reach it. So the worst log ratio is exactly Σ |d|/b, a fraction. Discrete Gaussian noise of parameter σ² costs Σ
+Exactly: independent integer noise is added to each number. Discrete Laplace noise of scale b has P(v) ∝ exp(−|v|/b): if
+the true numbers differ by d, the log ratio of an output's probabilities is at most |d|/b, and outputs beyond both
+attain it. So the worst log ratio is exactly Σ |d|/b, a fraction. Discrete Gaussian noise of parameter σ² costs Σ
 d²/(2σ²) in ρ; the log ratio is a linear function of Σ d z, whose distribution is a convolution; from that follows the
 least ε at a δ.
 """
@@ -41,14 +41,14 @@ from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.noise.samplers import checked_variance
 from tallytree.version import VERSION
 
-WARNING = "NOT PRIVATE: an audit runs on made-up data and compares outputs with the truth. It is no part of a release."
-ROUNDING = 1e-9  # floating point, in a bound that is exactly the claim
+WARNING = "NOT PRIVATE: an audit compares outputs with the truth, on made-up data. Do not publish it with a release."
+ROUNDING = 1e-9  # allows for floating point in a bound that equals the claim
 Verdict = Literal["consistent", "VIOLATION"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One claim, and what was found: bounds on the real ε at the same δ. A bound that was not computed is None."""
+    """One claim, and the bounds found on the real ε at the same δ. A bound that was not computed is None."""
 
     part: Literal["release", "synthesis", "planted"]
     name: str  # the mechanism, the kind of round or the planted defect
@@ -67,28 +67,28 @@ class Row:
 
     @property
     def bound(self) -> float:
-        """The largest of the lower bounds on the real ε."""
+        """Return the largest of the lower bounds on the real ε."""
         found = (self.exact, self.measurements, self.counts, self.command)
         return max((value for value in found if value is not None), default=0.0)
 
     @property
     def verdict(self) -> Verdict:
-        """Is what was found consistent with the claim?"""
+        """Return whether the bounds are consistent with the claim."""
         return "consistent" if self.bound <= self.claimed * (1 + ROUNDING) else "VIOLATION"
 
     @property
     def sampled(self) -> float:
-        """The largest bound that was found from outputs."""
+        """Return the largest bound that was found from outputs."""
         return max((v for v in (self.measurements, self.counts, self.command) if v is not None), default=0.0)
 
     def plain(self) -> dict[str, Any]:
-        """Plain values, the verdict included."""
+        """Return plain values, the verdict included."""
         return {**asdict(self), "bound": self.bound, "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
 class BorderRow:
-    """Pairs of neighbouring tables that were compared at the border, and what was found."""
+    """Pairs of neighbouring tables that were compared at the border, and the result."""
 
     name: str  # the mechanism, the rounds of synthesis or the planted defect
     unit: str
@@ -105,11 +105,11 @@ class BorderRow:
 
     @property
     def verdict(self) -> Verdict:
-        """Was nothing flagged?"""
+        """Return whether nothing was flagged."""
         return "VIOLATION" if self.flags else "consistent"
 
     def plain(self) -> dict[str, Any]:
-        """Plain values, the verdict included."""
+        """Return plain values, the verdict included."""
         return {**asdict(self), "flags": "; ".join(self.flags), "verdict": self.verdict}
 
 
@@ -123,17 +123,17 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Is every claim consistent, and every planted defect caught from outputs?"""
+        """Return whether every claim is consistent, and every planted defect was caught from outputs."""
         return not self.failures
 
     @property
     def failures(self) -> list[Row | BorderRow]:
-        """Claims that are violated, and planted defects that were not shown."""
+        """Return claims that are violated, and planted defects that were not shown."""
         every: list[Row | BorderRow] = [*self.rows, *self.border]
         return [row for row in every if _failed(row)]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "privacy": WARNING,
             "version": VERSION,
@@ -157,7 +157,7 @@ class Audit:
 
 
 def _table(rows: Sequence[Row | BorderRow]) -> str:
-    """Rows as CSV, numbers in four decimals."""
+    """Return rows as CSV, numbers in four decimals."""
     text = io.StringIO()
     plain = [{"version": VERSION, **row.plain()} for row in rows]
     writer = csv.DictWriter(text, list(plain[0]) if plain else ["version"], lineterminator="\n")
@@ -168,7 +168,7 @@ def _table(rows: Sequence[Row | BorderRow]) -> str:
 
 
 def stated(budget: Budget) -> tuple[float, float]:
-    """The ε that a budget is stated as, and at which δ."""
+    """Return the ε that a budget states, and the δ at which it holds."""
     if budget.rho is None or budget.delta is None:
         return float(budget.amount), 0.0
     return float(epsilon_of(budget.rho, budget.delta)), float(budget.delta)
@@ -198,7 +198,7 @@ STEPS = 60  # of a bisection
 
 @dataclass(frozen=True)
 class Bound:
-    """`epsilon` is at most the real ε, but for a chance of 1 − confidence; and what it was counted from."""
+    """`epsilon` is at most the real ε, except with probability 1 − confidence; and the counts behind it."""
 
     epsilon: float
     likely: int  # scores in S where S is likely
@@ -207,7 +207,7 @@ class Bound:
 
 
 def lower_bound(here: Floats, there: Floats, *, delta: float = 0.0, confidence: float = CONFIDENCE) -> Bound:
-    """A bound on ε from independent scores on one data set and on its neighbour; scores may be infinite."""
+    """Return a bound on ε from independent scores on one data set and on its neighbour; scores may be infinite."""
     if min(len(here), len(there)) < 4 or not 0 < confidence < 1:
         raise SpecError("an audit needs at least 4 runs on each data set, and a confidence between 0 and 1")
     scores = np.asarray(here, float), np.asarray(there, float)
@@ -217,7 +217,7 @@ def lower_bound(here: Floats, there: Floats, *, delta: float = 0.0, confidence: 
 
 
 def _bound(likely: NDArray[np.bool_], unlikely: NDArray[np.bool_], delta: float, confidence: float) -> Bound:
-    # Both rates are bounded with half of the error each, so that both hold together with the confidence asked for.
+    # Both rates are bounded with half of the error each, so that both hold together with the requested confidence.
     each = 1 - (1 - confidence) / 2
     low = rate_at_least(int(likely.sum()), len(likely), each) - delta
     high = rate_at_most(int(unlikely.sum()), len(unlikely), each)
@@ -226,7 +226,7 @@ def _bound(likely: NDArray[np.bool_], unlikely: NDArray[np.bool_], delta: float,
 
 
 def bound_of_events(here: Integers, there: Integers, *, delta: float = 0.0, confidence: float = CONFIDENCE) -> Bound:
-    """A bound on ε from independent outputs `[runs, numbers]` on each data set, by the event that tells the most."""
+    """Return a bound on ε from independent outputs `[runs, numbers]` on each data set, by the most revealing event."""
     firsts = [numbers[::2][:EVENT_RUNS] for numbers in (here, there)]
     deviations = _deviations(confidence)
     best: tuple[float, int, tuple[int, int, int], int] = (-inf, 0, (0, 0, 0), 0)
@@ -247,7 +247,7 @@ def bound_of_events(here: Integers, there: Integers, *, delta: float = 0.0, conf
 
 
 def _features(numbers: int) -> Iterator[tuple[int, int, int]]:
-    """Each number, each difference of two, and each pair of two: (i, j, k) stands for number i + k · number j."""
+    """Yield each number, each difference of two, and each pair of two: (i, j, k) stands for number i + k · number j."""
     for one in range(min(numbers, MOST_NUMBERS)):
         yield one, one, 0
         for other in range(one):
@@ -262,7 +262,7 @@ def _feature(numbers: Integers, feature: tuple[int, int, int]) -> Integers:
 
 
 def rate_at_most(hits: int, runs: int, confidence: float) -> float:
-    """The upper end for the rate behind `hits` of `runs`: a larger one would give as few with less than 1 − confidence.
+    """Return the upper end for a rate: larger rates give at most `hits` of `runs` with less than 1 − confidence.
 
     >>> round(rate_at_most(0, 1000, 0.999), 6)
     0.006884
@@ -274,12 +274,12 @@ def rate_at_most(hits: int, runs: int, confidence: float) -> float:
 
 
 def rate_at_least(hits: int, runs: int, confidence: float) -> float:
-    """The lower end, by symmetry: misses are at most so many."""
+    """Return the lower end, by symmetry: misses are at most so many."""
     return 1 - rate_at_most(runs - hits, runs, confidence)
 
 
 def _bisected(is_low: Callable[[float], bool]) -> float:
-    """The upper end of an interval that holds the place where `is_low` ends."""
+    """Return the upper end of an interval that contains the place where `is_low` ends."""
     low, high = 0.0, 1.0
     for _ in range(STEPS):
         middle = (low + high) / 2
@@ -288,21 +288,21 @@ def _bisected(is_low: Callable[[float], bool]) -> float:
 
 
 def _log_binomials(runs: int) -> Floats:
-    """log of "runs choose k" for k from 0."""
+    """Return log of "runs choose k" for k from 0."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, runs + 1)))])
     found: Floats = logs[-1] - logs - logs[::-1]
     return found
 
 
 def _mass(binomials: Floats, hits: Integers, runs: int, rate: float) -> float:
-    """The probability of any of these numbers of hits."""
+    """Return the probability of any of these numbers of hits."""
     if rate <= 0 or rate >= 1:
         return float(rate <= 0 and hits[0] == 0)
     return float(np.exp(binomials + hits * log(rate) + (runs - hits) * log1p(-rate)).sum())
 
 
 def _chosen(halves: list[Floats], delta: float, confidence: float) -> tuple[int, int, float]:
-    """On which data set S is unlikely, the sign of the comparison, and the threshold, by approximate bounds."""
+    """Return the data set on which S is unlikely, the sign of the comparison, and an approximate threshold."""
     together = np.concatenate(halves)
     ranks = np.unique(np.linspace(0, len(together) - 1, THRESHOLDS).astype(int))
     thresholds = np.unique(np.sort(together)[ranks])
@@ -319,12 +319,12 @@ def _chosen(halves: list[Floats], delta: float, confidence: float) -> tuple[int,
 
 
 def _deviations(confidence: float) -> float:
-    """About how far a rate may be off; it guides the choice of an event and nothing else."""
+    """Return about how far a rate may be off; it is used only to choose an event."""
     return float(1.5 + abs(log(1 - confidence)) ** 0.5 / 1.5)
 
 
 def _hits(scores: Floats, sign: int, thresholds: Floats) -> Integers:
-    """For each threshold, how many scores are on its side."""
+    """Return for each threshold how many scores are on its side."""
     rising = np.sort(scores)
     if sign > 0:
         return len(rising) - np.searchsorted(rising, thresholds, side="left")
@@ -332,7 +332,7 @@ def _hits(scores: Floats, sign: int, thresholds: Floats) -> Integers:
 
 
 def _rough(hits: Integers, runs: int, deviations: float) -> Floats:
-    """Wilson's end of the interval for a rate, upper or lower by the sign of `deviations`."""
+    """Return Wilson's end of the interval for a rate, upper or lower by the sign of `deviations`."""
     square = deviations**2
     middle = hits + square / 2
     reach = deviations * np.sqrt(hits * (1 - hits / runs) + square / 4)
@@ -348,7 +348,7 @@ GRID = 1e-4  # in deviations of the whole loss: to this losses of several measur
 
 
 def exact_loss(here: Sequence[Measurement], there: Sequence[Measurement]) -> Fraction:
-    """What one output can at the most tell (ε, for Laplace noise), or ρ (for Gaussian): from numbers without noise."""
+    """Return the most that one output can reveal (ε for Laplace noise, ρ for Gaussian), from noiseless numbers."""
     total = Fraction(0)
     for one, two in zip(here, there, strict=True):
         apart = np.abs(one.values.astype(np.int64) - two.values)
@@ -360,9 +360,10 @@ def exact_loss(here: Sequence[Measurement], there: Sequence[Measurement]) -> Fra
 
 
 def exact_epsilon(here: Sequence[Measurement], there: Sequence[Measurement], delta: float) -> float:
-    """The least ε at which two data sets are (ε, δ)-indistinguishable, from their numbers without noise.
+    """Return the least ε at which two data sets are (ε, δ)-indistinguishable, from their numbers without noise.
 
-    For Laplace noise the least ε at δ = 0, whatever δ is. For Gaussian noise within rounding, from below.
+    For Laplace noise it is the least ε at δ = 0, for any δ. For Gaussian noise it is a bound from below, up to
+    rounding.
     """
     if here[0].noise == "discrete_laplace":
         return float(exact_loss(here, there))
@@ -379,7 +380,7 @@ def exact_epsilon(here: Sequence[Measurement], there: Sequence[Measurement], del
 
 
 def least_epsilon(losses: Floats, chances: Floats, delta: float) -> float:
-    """The least ε ≥ 0 with Σ P max(0, 1 − e^(ε − loss)) ≤ δ: losses log(P/Q), and their chances under P."""
+    """Return the least ε ≥ 0 with Σ P max(0, 1 − e^(ε − loss)) ≤ δ: losses log(P/Q), and their chances under P."""
     low, high = 0.0, max(0.0, float(losses.max()))
     for _ in range(60):
         middle = (low + high) / 2
@@ -390,7 +391,7 @@ def least_epsilon(losses: Floats, chances: Floats, delta: float) -> float:
 
 
 def log_ratios(measured: Measurement, here: Measurement, there: Measurement) -> Floats:
-    """Number by number, log P(output | there) − log P(output | here): the optimal score of an output."""
+    """Return, number by number, log P(output | there) − log P(output | here): the optimal score of an output."""
     output = measured.values.astype(np.int64)
     from_here, from_there = np.abs(output - here.values), np.abs(output - there.values)
     if measured.noise == "discrete_laplace":
@@ -401,13 +402,13 @@ def log_ratios(measured: Measurement, here: Measurement, there: Measurement) -> 
 
 
 def total_log_ratio(measured: Measurements, here: Measurements, there: Measurements) -> float:
-    """The score of a whole release."""
+    """Return the score of an entire release."""
     parts = zip(measured.measured, here.measured, there.measured, strict=True)
     return float(sum(log_ratios(*part).sum() for part in parts))
 
 
 def _sums(apart: Integers, variance: Fraction) -> tuple[Floats, Floats]:
-    """The distribution of Σ d z over independent discrete Gaussian z: values, and their chances."""
+    """Return the distribution of Σ d z over independent discrete Gaussian z: values, and their chances."""
     parameter = float(checked_variance(variance))
     most = ceil(REACH * sqrt(parameter)) + 1
     noise = np.arange(-most, most + 1)
@@ -425,13 +426,13 @@ def _sums(apart: Integers, variance: Fraction) -> tuple[Floats, Floats]:
 
 
 def _binned(losses: Floats, chances: Floats) -> tuple[int, Floats]:
-    """The same distribution, losses rounded down to integers: the first loss, and chances from there."""
+    """Return the same distribution, losses rounded down to integers: the first loss, and chances from there."""
     places = np.floor(losses).astype(np.int64)
     return int(places.min()), np.bincount(places - places.min(), weights=chances).astype(np.float64)
 
 
 def _convolved(one: Floats, two: Floats) -> Floats:
-    """The distribution of the sum of two independent variables."""
+    """Return the distribution of the sum of two independent variables."""
     length = len(one) + len(two) - 1
     found: Floats = np.fft.irfft(np.fft.rfft(one, length) * np.fft.rfft(two, length), length)
     return np.maximum(found, 0.0)

@@ -2,9 +2,9 @@
 
 A state has two counties, `p` and `q`. The audit from outputs uses *gadgets*: states with two groups in each county,
 where `w` (in `p`) and `x` (in `q`) may change and `a` and `b` keep one person each. `pairs` lists all neighbours of all
-small gadgets. A tree may hold many gadgets below a nation, and between neighbours one gadget changes. Where noise is
-drawn number by number, the measurements of a gadget's own regions depend on that gadget and on its own noise alone. So
-one release of R gadgets gives R independent outputs, each distributed as in a pair of neighbours that differ in this
+small gadgets. A tree may hold many gadgets below a nation, and between neighbours one gadget changes. If noise is drawn
+number by number, the measurements of a gadget's own regions depend on that gadget and on its own noise alone. So one
+release of R gadgets gives R independent outputs, each distributed as in a pair of neighbours that differ in this
 gadget. (A chain counts over all regions of a level, and lists may be as long as jointly measured totals: there a
 release has one gadget.) The audit at the border uses `random_pair`: larger tables with random rows.
 """
@@ -47,7 +47,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The sum of quantities, at most the largest size."""
+        """Return the sum of quantities, at most the largest size."""
         return min(sum(quantity for _, quantity in self.rows), MAX_SIZE)
 
 
@@ -56,20 +56,20 @@ State = tuple[Group, ...]
 
 @dataclass(frozen=True)
 class Kind:
-    """What the rows of a table are, and the public bounds on them."""
+    """The kind of rows of a table, and the public bounds on them."""
 
     name: str
     quantity_bound: int = 1
     rows_per_entity: int = 1
-    decided_by: Literal["group", "members"] | None = None  # who decides the category, if there is one
+    decided_by: Literal["group", "members"] | None = None  # who decides the category, if any
 
     @property
     def categories(self) -> Categories:
-        """The categories, if there are any."""
+        """Return the categories, if any."""
         return Categories.of(self.decided_by and {CATEGORY: list(VALUES)}, self.decided_by)
 
     def reading(self) -> dict[str, Any]:
-        """The options of `read`, and of a spec's [data]."""
+        """Return the options of `read`, and of a spec's [data]."""
         options: dict[str, Any] = {"group": "household", "region": "county", "max_size": MAX_SIZE}
         if self.quantity_bound > 1:
             options |= {"quantity": "quantity", "quantity_bound": self.quantity_bound}
@@ -88,7 +88,7 @@ KINDS = {kind.name: kind for kind in (PEOPLE, QUANTITIES, SEVERAL_ROWS, BY_GROUP
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring tables, each as a list of states, and what differs."""
+    """Two neighbouring tables, each as a list of states, and their difference."""
 
     here: tuple[State, ...]
     there: tuple[State, ...]
@@ -100,7 +100,7 @@ class Pair:
 
 
 def pairs(kind: Kind, unit: str) -> Iterator[Pair]:
-    """All neighbours of all small gadgets: a change in `w` (the first county), or in `x` (the last)."""
+    """Yield all neighbours of all small gadgets: a change in `w` (the first county), or in `x` (the last)."""
     categories = range(len(VALUES)) if kind.decided_by == "members" else range(1)
     for watched, other in ("wx", "xw"):
         for old, new in product(range(MAX_SIZE + 1), repeat=2) if unit == "one_group" else ():
@@ -132,7 +132,7 @@ def pairs(kind: Kind, unit: str) -> Iterator[Pair]:
 
 
 def _gadget(sizes: dict[str, int], categories: dict[str, int] | None = None) -> State:
-    """The groups a, w, b and x; `sizes` and `categories` are those of w and x."""
+    """Return the groups a, w, b and x; `sizes` and `categories` are those of w and x."""
     return tuple(
         Group(
             name,
@@ -149,7 +149,7 @@ def _with_rows(state: State, added: dict[str, tuple[tuple[str, int], ...]]) -> S
 
 
 def random_pair(kind: Kind, unit: str, totals: Totals, *seed: object, states: int = 2) -> Pair:
-    """States with random groups, and a random neighbour of them.
+    """Return states with random groups, and a random neighbour of them.
 
     Groups may be empty (then they exist on a public list only) or larger than the largest size. An entity may have
     more rows than the bound. The unit's definition is applied to rows: an entity comes with up to `rows_per_entity`
@@ -199,7 +199,7 @@ def random_pair(kind: Kind, unit: str, totals: Totals, *seed: object, states: in
 
 
 def leaf_counts(state: State, kind: Kind, *, public_totals: bool, one_region: bool = False) -> Integers:
-    """[categories, counties, sizes] of one state, or with one county if it is a single region: group by group."""
+    """Return [categories, counties, sizes] of one state, or with one county if it is a single region."""
     first = 0 if public_totals else 1
     counts = np.zeros((len(kind.categories), 2, MAX_SIZE + 1 - first), np.int64)
     for group in state:
@@ -210,14 +210,14 @@ def leaf_counts(state: State, kind: Kind, *, public_totals: bool, one_region: bo
 
 @lru_cache
 def tree(states: int, *, one_region: bool = False, kind: Kind = PEOPLE) -> Hierarchy:
-    """The hierarchy of one state, of one as a single region, or of many below a nation; by category if there is one."""
+    """Return the hierarchy of one state, of one as a single region, or of many below a nation; by category, if any."""
     table = region_table(states, one_region=one_region)
     regions = Hierarchy.from_levels(table, list(table))
     return regions.by_category(kind.categories)
 
 
 def region_table(states: int, *, one_region: bool = False) -> dict[str, list[str]]:
-    """The columns of the public table of regions."""
+    """Return the columns of the public table of regions."""
     if one_region:
         return {"county": ["here"]}
     names = [f"s{number:05}" for number in range(states)]
@@ -238,7 +238,7 @@ def group_sizes(
     declared: Kind | None = None,
     name: str | None = None,
 ) -> GroupSizes:
-    """The counts of states as `read` would give them; `declared` has other bounds, for planted defects."""
+    """Return the counts of states as `read` would give them; `declared` has other bounds, for planted defects."""
     known: dict[State, Integers] = {}
     for state in states:
         if state not in known:
@@ -265,7 +265,7 @@ def group_sizes(
 def write_files(
     folder: Path, states: Sequence[State], kind: Kind, *, totals: Totals = "private", one_region: bool = False
 ) -> None:
-    """`people.csv`, `regions.csv` and, where a list of groups is public, `groups.csv`."""
+    """Write `people.csv`, `regions.csv` and, if a list of groups is public, `groups.csv`."""
 
     def county(number: int, group: Group) -> str:
         return "here" if one_region else f"s{number:05}{'pq'[group.county]}"
@@ -292,7 +292,7 @@ def write_files(
 
 
 def read_files(folder: Path, kind: Kind, *, totals: Totals = "private") -> GroupSizes:
-    """What the command reads of such files."""
+    """Read such files as the command does."""
     with (folder / "regions.csv").open(encoding="utf-8") as file:
         levels = next(csv.reader(file))
     return read(
@@ -329,10 +329,10 @@ def _columns(schema: Schema, homes: Sequence[Home]) -> tuple[Any, ...]:
 
 
 def households_of(schema: Schema, homes: Sequence[Home]) -> Households:
-    """Households with an area as a data holder would hand them to a synthesis."""
+    """Return households with an area as a data holder would pass them to a synthesis."""
     return households_from_codes(*_columns(schema, homes))
 
 
 def counts_of_homes(schema: Schema, homes: Sequence[Home], table: Marginal) -> Integers:
-    """The true counts of a table."""
+    """Return the true counts of a table."""
     return marginal_counts(grouped(*_columns(schema, homes)), table)

@@ -1,15 +1,15 @@
-"""The cost tables of the PGSR paper (Sections 6 and 7), kept for comparison: `nearest_consistent` needs none.
+"""The cost tables of the PGSR paper (Sections 6 and 7), for comparison: `nearest_consistent` needs no tables.
 
 Every region has a table of the least cost of its subtree for each value of its domain, which is the noisy count ± a
 reach, cut at zero (the paper's footnote: three times the noise variance 2λ², rounded up). A parent's entry is the
 cheapest split of that value among its children. Algorithm 1 makes all entries of a table at once, by sorting the slopes
-of the children's: upwards from their minima, and downwards in order of least increase (the printed text has that side
-wrong). Before it, the paper asks a constraint solver for each entry; `per_entry` does so too, with CP-SAT. What the
-paper leaves open is done in its favour: only the slopes are sorted, costs are summed as they go, and the way down finds
-its split by bisection.
+of the children's: upwards from their minima, and downwards in order of least increase (the printed text has an error
+there). Before that, the paper calls a constraint solver for each entry; `per_entry` does so too, with CP-SAT. Open
+details are decided in the paper's favour: only the slopes are sorted, costs are running sums, and the downward pass
+finds its split by bisection.
 
 A domain can be empty: a noisy count below minus its reach, or one that its children's domains cannot add up to. Then
-the paper's program has no solution, and here it is an error that says so.
+the paper's program has no solution, and the functions here raise an error.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import SUM_LIMIT, Weights, integer_table, integer_weights
 
-MOST_ENTRIES = 1 << 26  # of all tables together: half a gigabyte
+MOST_ENTRIES = 1 << 26  # in all tables together: half a gigabyte
 ENTRY_SECONDS = 60.0  # CP-SAT's limit for one entry, which takes it milliseconds
 
 
 def paper_reach(variance: float | Fraction) -> int:
-    """How far from a noisy count its domain reaches: 3⌈2λ²⌉, where 2λ² is the paper's variance of the noise."""
+    """Return how far from a noisy count its domain reaches: 3⌈2λ²⌉, where 2λ² is the paper's variance of the noise."""
     return 3 * ceil(variance)
 
 
@@ -47,7 +47,7 @@ def table_estimate(
     weights: Weights = None,
     per_entry: bool = False,
 ) -> Integers:
-    """The paper's estimate of M_H^dp: counts `[regions, sizes]` nearest to `noisy` within the domains.
+    """Return the paper's estimate of M_H^dp: counts `[regions, sizes]` nearest to `noisy` within the domains.
 
     `reaches` and `weights` have one entry per level, from the root down; `total` is the sum of the root's counts.
     With `per_entry` a constraint solver makes every entry of every table: for a few hundred entries, not more.
@@ -72,13 +72,13 @@ def table_estimate(
 
 
 def table_entries(hierarchy: Hierarchy, sizes: int, reaches: Sequence[int]) -> int:
-    """The most entries that all tables together can have; known before anything is measured."""
+    """Return the most entries that all tables together can have; known before anything is measured."""
     regions = np.diff(hierarchy.level_starts).tolist()
     return int(sizes * sum(count * (2 * reach + 1) for count, reach in zip(regions, reaches, strict=True)))
 
 
 def too_large(entries: int) -> str:
-    """Why this many entries are refused, and what to do."""
+    """Return why this many entries are refused, and what to do."""
     return (
         f"the paper's cost tables would have up to {entries:,} entries, more than {MOST_ENTRIES:,}; "
         "pgsr-hierarchical-dp finds the same optimum without tables"
@@ -88,7 +88,7 @@ def too_large(entries: int) -> str:
 def cost_tables(
     column: NDArray[Any], hierarchy: Hierarchy, reach: Integers, weight: Integers, *, per_entry: bool = False
 ) -> tuple[Integers, Integers, Integers]:
-    """The tables of one size: each region's lowest value, where its costs begin, and all costs in one long row."""
+    """Return the tables of one size: each region's lowest value, where its costs begin, and all costs in a row."""
     column = np.ascontiguousarray(column, dtype=np.int64)
     lows, highs = np.maximum(column - reach, 0), column + reach
     for region in range(int(hierarchy.level_starts[-2]) - 1, -1, -1):
@@ -110,7 +110,7 @@ def cost_tables(
 
 
 def _root_values(tables: list[tuple[Integers, Integers, Integers]], total: int | None) -> Integers:
-    """What each size's root holds: its cheapest value or, with a total, the cheapest split of it."""
+    """Return what each size's root holds: its cheapest value or, with a total, the cheapest split of it."""
     roots = [(lows[0], costs[starts[0] : starts[1]]) for lows, starts, costs in tables]
     if total is None:
         return np.array([low + np.argmin(table) for low, table in roots], dtype=np.int64)
@@ -130,7 +130,7 @@ def _root_values(tables: list[tuple[Integers, Integers, Integers]], total: int |
 def _build_by_solver(
     noisy: Integers, hierarchy: Hierarchy, lows: Integers, starts: Integers, costs: Integers, weight: Integers
 ) -> None:
-    """Every entry of every table by a constraint program: (4b) to (4d), the children's tables as table constraints."""
+    """Fill every entry of every table by a constraint program: (4b) to (4d), with table constraints."""
     for region in range(len(noisy) - 1, -1, -1):
         values = np.arange(lows[region], lows[region] + starts[region + 1] - starts[region])
         table = weight[region] * (values - noisy[region]) ** 2
@@ -149,7 +149,7 @@ def _table(costs: Integers, starts: Integers, region: int) -> Integers:
 
 
 def cheapest_split(tables: Sequence[Sequence[tuple[int, int]]], value: int) -> int:
-    """φ(value): the least sum of costs over one (value, cost) pair of each table whose values add up, by CP-SAT."""
+    """Return φ(value): the least sum of costs over one (value, cost) pair per table whose values add up."""
     try:
         cp_model: Any = import_module("ortools.sat.python.cp_model")
     except ImportError:
@@ -234,7 +234,7 @@ def _walk_down(
 def _split(
     lows: Integers, starts: Integers, costs: Integers, first: int, last: int, amount: int, values: Integers
 ) -> None:
-    """Share an amount: every step of slope at most the threshold that just fits, then some of the next slope."""
+    """Divide an amount: take every step of slope at most the threshold that just fits, then some of the next slope."""
     below, above = -(1 << 61), 1 << 61
     while above - below > 1:
         middle = (below + above) // 2
@@ -258,7 +258,7 @@ def _split(
 
 @kernel
 def _steps(table: Any, threshold: int) -> int:
-    """How many steps of a convex table have at most this slope."""
+    """Return how many steps of a convex table have at most this slope."""
     low, high = 0, len(table) - 1
     while low < high:
         middle = (low + high) // 2

@@ -1,9 +1,9 @@
 """Mechanisms to compare with: M_H and M_c by generic solvers, M_H^dp with its tables, TopDown, BlueDown and InfTDA.
 
 The solvers are exact (SCIP) or relaxed and rounded (Clarabel), on the PGSR paper's Models 1 and 2 in the readings that
-`solvers` and `cost_tables` explain. With public totals M_c knows every region's number of groups, so it
-bounds its survival counts and gives size 0 the rest. TopDown is the U.S. Census Bureau's algorithm as that paper
-describes it, on counts by size; BlueDown and InfTDA are newer ways from the top down.
+`solvers` and `cost_tables` explain. With public totals M_c knows every region's number of groups, so it bounds its
+`at_least` counts and gives size 0 the rest. TopDown is the U.S. Census Bureau's algorithm as that paper describes it,
+on counts by size; BlueDown and InfTDA are newer top-down algorithms.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def _from_survivors(solve: Callable[..., Integers], certificate: str, measuremen
 
 
 def hierarchical_tables(measurements: Measurements, *, per_entry: bool = False) -> Estimate:
-    """M_H^dp by cost tables: Algorithm 1's merge or, with `per_entry`, a constraint program per entry (M_dp^OP)."""
+    """Estimate by M_H^dp with cost tables: Algorithm 1's merge or, with `per_entry`, a constraint program per entry
+    (M_dp^OP).
+    """
     parts = sorted((part for part in measurements.measured if part.view == "counts"), key=lambda part: part.level)
     reaches = [domain_reach(part.noise, part.scale) for part in parts]
     solve = partial(table_estimate, reaches=reaches, per_entry=per_entry)
@@ -54,16 +56,16 @@ def hierarchical_tables(measurements: Measurements, *, per_entry: bool = False) 
 
 
 def domain_reach(noise: NoiseKind, scale: Fraction) -> int:
-    """3⌈2λ²⌉ for Laplace noise of scale λ, as the paper has it; for Gaussian noise 3⌈σ²⌉."""
+    """Return 3⌈2λ²⌉ for Laplace noise of scale λ, as in the paper; for Gaussian noise 3⌈σ²⌉."""
     return paper_reach(2 * scale**2 if noise == "discrete_laplace" else scale)
 
 
 @dataclass(frozen=True)
 class TableMechanism(Mechanism):
-    """A mechanism whose cost tables must fit into memory; how large they get follows from the noise."""
+    """A mechanism whose cost tables must fit into memory; their size follows from the noise."""
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
-        """Refuse tables that are too large, before anything is spent."""
+        """Refuse tables that are too large, before any budget is spent."""
         super().fits(neighbours, hierarchy, plan)
         if hierarchy is None or plan is None:
             return
@@ -77,7 +79,7 @@ class TableMechanism(Mechanism):
             raise SpecError(too_large(entries))
 
 
-_SLOW = "a solver takes long to simulate; name it to see it"
+_SLOW = "a solver takes long to simulate; name it to include it"
 _Exact = partial(
     Mechanism,
     cost="an integer program (SCIP): small cases only; exact optimum",
@@ -87,17 +89,17 @@ _Exact = partial(
 )
 _Relaxed = partial(
     Mechanism,
-    keeps="nothing but integers, none negative: regions need not add up",
+    keeps="only non-negative integers: regions need not add up",
     cost="a quadratic program (Clarabel)",
     use="comparison with the paper",
-    refused="it rounds every number by itself, so regions need not add up to the region above them",
+    refused="it rounds every number separately, so regions need not add up to the region above them",
 )
 
 _Rival = partial(
     Mechanism,
     view="counts",
-    cost="about the time of drawing the noise",
-    unplanned="it is there to compare with; name it to see it",
+    cost="about the noise-sampling time",
+    unplanned="it is for comparison; name it to include it",
 )
 
 _ROWS = (
@@ -167,8 +169,8 @@ _ROWS = (
         estimate=partial(
             _from_counts, top_down, f"two levels at a time the closest counts to the measured ones {FROM_THE_TOP}"
         ),
-        cost="about the time of drawing the noise; each step is nearly optimal, all together are not",
-        use="comparison with the Census Bureau's way: upper levels are settled first",
+        cost="about the noise-sampling time; each step is nearly optimal, all together are not",
+        use="comparison with the Census Bureau's algorithm: upper levels are fixed first",
     ),
     _Rival(
         name="bluedown",
@@ -189,7 +191,7 @@ _ROWS = (
         estimate=partial(
             _from_counts,
             chebyshev_down,
-            "family by family from the top counts whose largest distance to the measured ones is the least there is "
+            "family by family from the top counts whose largest distance to the measured ones is the least possible "
             f"{FROM_THE_TOP}",
         ),
         use="comparison: as topdown, with the largest distance in place of the sum of squares",

@@ -3,7 +3,7 @@
 A residual network with hidden layers of 256 and 512 has heads for the number of persons, the household attributes and
 each person's attributes; every row of a batch of noise gives one component. It is fitted to single measured cells, as
 printed, with what is known of its authors' settings: Adam at 1e-4, a stop at half the smoothed error of the newest
-cells, and weights averaged over the later rounds. Residual means that a layer's input is handed on beside its output.
+cells, and weights averaged over the later rounds. Residual means that a layer passes on its input beside its output.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Generator:
 
     @classmethod
     def start(cls, schema: Schema, *, batch: int, seed_text: str = "", empty: bool = False) -> Generator:
-        """A network with random weights, the same for the same public seed text.
+        """Return a network with random weights, the same for the same public seed text.
 
-        With `empty` households may be without persons; the paper's have at least one.
+        With `empty`, households may have no persons; the paper's have at least one.
         """
         if batch < 1:
             raise SpecError(f"a batch needs at least one row of noise, not {batch}")
@@ -74,12 +74,12 @@ class Generator:
         return cls(schema, batch, seed_text, empty, weights, (np.zeros((), np.int32), nothing, nothing))
 
     def averaged(self) -> Generator:
-        """The network with the average of its late weights, H-GEM's output; itself if none were averaged."""
+        """Return the network with the average of its late weights, H-GEM's output; itself if none were averaged."""
         return self if self.late is None else replace(self, weights=self.late, late=None)
 
     @cached_property
     def mixture(self) -> Mixture:
-        """What the network makes of one fixed batch of noise: the model that is asked and drawn from."""
+        """Return the network's mixture for one fixed batch of noise: the model that answers and draws."""
         noise = PublicStream(f"noise of the output: {self.seed_text}").normal(self.batch, NOISE)
         logits = _logits(self.weights, jnp.asarray(noise, dtype=jnp.float32))
         arrays = {name: np.array(part) for name, part in _parts(self.schema, logits).items()}
@@ -89,19 +89,19 @@ class Generator:
         return Mixture.from_arrays(self.schema, masked(self.schema, arrays))
 
     def answers(self, marginal: Marginal) -> Floats:
-        """The expected table per household: shares of households, or expected numbers of persons."""
+        """Return the expected table per household: shares of households, or expected numbers of persons."""
         return self.mixture.answers(marginal)
 
     def answers_all(self, workload: Workload) -> list[Floats]:
-        """`answers` for each table."""
+        """Return `answers` for each table."""
         return self.mixture.answers_all(workload)
 
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
-        """What `Mixture.draw_at` draws."""
+        """Return the draws of `Mixture.draw_at`."""
         return self.mixture.draw_at(points, source)
 
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
-        """What `Mixture.draw_given` draws."""
+        """Return the draws of `Mixture.draw_given`."""
         return self.mixture.draw_given(wanted, source)
 
     def fit(
@@ -116,7 +116,7 @@ class Generator:
         averaging: float = 0.9,
         late: bool = False,
     ) -> Generator:
-        """H-GEM-Update (Algorithm 4) with all cells measured so far, the newest last.
+        """Fit by H-GEM-Update (Algorithm 4) to all cells measured so far, the newest last.
 
         Answers and measurements are shares, of households or of persons; the loss is Σ |measured − answer| over the
         cells whose error reaches the threshold, with fresh noise at every step. There are at most `steps` of Adam at
@@ -127,7 +127,7 @@ class Generator:
         homes = check_number(number_of_households, "households")
         persons = check_number(number_of_persons, "persons")
         if not measured:
-            raise SpecError("there is nothing to fit: no cell was measured")
+            raise SpecError("nothing to fit: no cell was measured")
         for cell in measured:
             cell.check(self.schema)
         room = max(LEAST_ROOM, 1 << (len(measured) - 1).bit_length())
@@ -167,7 +167,7 @@ class Generator:
 
 
 def _heads(schema: Schema) -> dict[str, tuple[int, ...]]:
-    """The heads in their order in the last layer, by the mixture's names for them."""
+    """Return the heads in their order in the last layer, by the mixture's names for them."""
     return {
         "sizes": (schema.max_persons + 1,),
         **{f"household {attribute.name}": (attribute.codes,) for attribute in schema.household},
@@ -182,7 +182,7 @@ def _shapes(schema: Schema) -> dict[str, tuple[int, int]]:
 
 
 def _parts(schema: Schema, logits: jax.Array) -> dict[str, jax.Array]:
-    """The last layer cut into its heads, each [batch, …]."""
+    """Return the last layer cut into its heads, each [batch, …]."""
     parts, start = {}, 0
     for name, shape in _heads(schema).items():
         stop = start + prod(shape)
@@ -201,7 +201,7 @@ def _logits(weights: Weights, rows: jax.Array) -> jax.Array:
 
 
 def _shares(schema: Schema, empty: bool, weights: Weights, rows: jax.Array, queries: Queries) -> jax.Array:
-    """f_q of the network: the share of households, or of persons, in each cell."""
+    """Return f_q of the network: the share of households, or of persons, in each cell."""
     batch, parts = len(rows), _parts(schema, _logits(weights, rows))
     if not empty:
         parts["sizes"] = parts["sizes"].at[:, 0].set(IMPOSSIBLE)
@@ -223,7 +223,7 @@ def _errors(schema: Schema, empty: bool, weights: Weights, rows: jax.Array, quer
 
 
 class Targets(NamedTuple):
-    """What a step moves the network towards: measured cells as shares, which rows have one, and the threshold."""
+    """The targets of a step: measured cells as shares, which rows have one, and the threshold."""
 
     queries: Queries
     shares: Any
@@ -241,7 +241,9 @@ def _step(
     targets: Targets,
     rate: float,
 ) -> tuple[Weights, Any, jax.Array]:
-    """One step of Adam on Equation 1 over the cells whose error reaches the threshold, and the largest error."""
+    """Make one step of Adam on Equation 1 over the cells whose error reaches the threshold; return the largest error
+    too.
+    """
     queries, shares, known, threshold = targets
 
     def loss(weights: Weights) -> tuple[jax.Array, jax.Array]:
@@ -286,7 +288,7 @@ class Queries(NamedTuple):
 
 
 def queries_of(schema: Schema, cells: Sequence[tuple[Marginal, tuple[int, ...]]], room: int | None = None) -> Queries:
-    """The cells as indices, followed by empty rows up to `room`."""
+    """Return the cells as indices, followed by empty rows up to `room`."""
     starts = {}
     ends = {}
     for side, attributes in (("household", schema.household), ("person", schema.person)):
@@ -312,7 +314,7 @@ def queries_of(schema: Schema, cells: Sequence[tuple[Marginal, tuple[int, ...]]]
 
 
 def expected_counts(queries: Queries, weights: Any, sizes: Any, household: Any, person: Any) -> Any:
-    """[queries]: the expected count of each cell per household.
+    """Return [queries]: the expected count of each cell per household.
 
     `household` [components, all codes and a 1] and `person` [components, most persons, all codes and a 1].
     """

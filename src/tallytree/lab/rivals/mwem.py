@@ -1,9 +1,9 @@
 """The explicit histogram over all possible households, and multiplicative weights on it (HQR, Algorithms 1 and 2).
 
-For each number of persons there is an array [household cells, cells of the persons in order]. A query is a product of
-a set of household cells and a vector over the persons' cells, so neither answers nor updates need a vector over the
-whole domain. The algorithm's output is the average of its iterates; the last one is often
-nearer to the truth, so both are kept.
+For each number of persons there is an array [household cells, cells of the persons in order]. A query is a product of a
+set of household cells and a vector over the persons' cells, so neither answers nor updates need a vector over the whole
+domain. The algorithm's output is the average of its iterates; the last one is often nearer to the truth, so both are
+stored.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tallytree.synthesis.workload import Workload
 from tallytree.tables.contingency import Rows, any_broken
 
 MOST_CELLS = 5_000_000
-AT_A_TIME = 200_000  # possible households that are held against the rules
+AT_A_TIME = 200_000  # possible households that are checked against the rules at a time
 BLOCK = 1 << 22  # numbers in a matrix of person vectors that is built at a time
-LEAST_OF_NOISE = 1e-4  # by which a cell may be missed
+LEAST_OF_NOISE = 1e-4  # the error of a cell that is good enough, relative to its noise
 MOST_RATE = 30.0  # weights are multiplied by e^30 at most: noise far above the number of households must not overflow
 
 
@@ -57,14 +57,15 @@ class Histogram:
     def __post_init__(self) -> None:
         expected = _shapes(self.schema, self.first)
         if [cells.shape for cells in self.cells] != expected or [cells.shape for cells in self.earlier] != expected:
-            raise SpecError("the histogram's arrays do not have the shapes that its schema asks for")
+            raise SpecError("the histogram's arrays do not have the shapes of its schema")
         for cells in (*self.cells, *self.earlier):
             cells.flags.writeable = False
 
     @classmethod
     def start(cls, schema: Schema, *, empty: bool = False) -> Histogram:
-        """The uniform distribution over all households that keep the schema's rules, with `empty` also those without
-        persons. No update gives a chance to the others.
+        """Return the uniform distribution over all households that satisfy the schema's rules; no update adds others.
+
+        With `empty`, households without persons are included.
         """
         first = 0 if empty else 1
         shapes = _shapes(schema, first)
@@ -82,20 +83,22 @@ class Histogram:
         return cls(schema, first, tuple(flags / number for flags in possible), nothing)
 
     def average(self) -> Histogram:
-        """The average of the iterates before each update: Algorithm 1's output. The model itself is the last one."""
+        """Return the average of the iterates before each update: Algorithm 1's output. The model itself is the last
+        one.
+        """
         if not self.rounds:
             return self
         mean = tuple(cells / self.rounds for cells in self.earlier)
         return Histogram(self.schema, self.first, mean, tuple(np.zeros_like(cells) for cells in mean))
 
     def answers(self, marginal: Marginal) -> Floats:
-        """The expected table per household: shares of households, or expected numbers of persons."""
+        """Return the expected table per household: shares of households, or expected numbers of persons."""
         marginal.check(self.schema)
         refuse_roles([marginal])
         return self._table(marginal, self._rates(marginal.of, marginal.person))
 
     def answers_all(self, workload: Workload) -> list[Floats]:
-        """`answers` for each table; the sums over persons are done once for all household sets."""
+        """Return `answers` for each table; the sums over persons are done once for all household sets."""
         if workload.schema != self.schema:
             raise SpecError("the workload is for another schema than the model")
         refuse_roles(workload)
@@ -113,7 +116,7 @@ class Histogram:
         *,
         most_updates: int = 100,
     ) -> Histogram:
-        """MWEM-Update (Algorithm 2) with all cells measured so far.
+        """Fit by MWEM-Update (Algorithm 2) to all cells measured so far.
 
         The `most_updates` cells with the largest errors, of them those with at least half the largest error, are
         taken in a random order that the number of the round names. A household's chance is multiplied by
@@ -124,7 +127,7 @@ class Histogram:
         homes = check_number(number_of_households, "households")
         persons = check_number(number_of_persons, "persons")
         if not measured:
-            raise SpecError("there is nothing to fit: no cell was measured")
+            raise SpecError("nothing to fit: no cell was measured")
         queries = [_query(self, cell, homes, persons) for cell in measured]
         cells = [array.copy() for array in self.cells]
         errors = np.array([abs(query.share - query.answer(cells)) for query in queries])
@@ -155,15 +158,16 @@ class Histogram:
         return Histogram(self.schema, self.first, tuple(cells), self.earlier, self.rounds)
 
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
-        """A household for each point on the line of all chances, in random order."""
+        """Return a household for each point on the line of all chances, in random order."""
         line = ladders(np.concatenate([cells.ravel() for cells in self.cells])[None])
         which, homes, people = _located(np.searchsorted(line, points, side="right"), self.cells)
         return self._drawn(homes, which + self.first, people, source)
 
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
-        """The wanted households, in random order, each from the cells with its code and size alone.
+        """Return the wanted households, in random order, each drawn only from the cells with its code and size.
 
-        Households without persons, where the model has none, take the attributes of all households with their codes.
+        If the model has no households without persons, such households take the attributes of all households with their
+        codes.
         """
         codes, _ = _codes_of(self.schema.household, list(wanted.codes))
         shape = [self.schema.attribute(name).codes for name in wanted.codes]
@@ -190,7 +194,7 @@ class Histogram:
         return replace_broken(drawn, self.schema, {name: columns[name] for name in wanted.codes})
 
     def _drawn(self, homes: Integers, sizes: Integers, people: Integers, source: Source) -> SyntheticHouseholds:
-        """Households by their cell, size and persons' cell, which is a number with a digit for each person in order."""
+        """Return households by their cell, size and persons' cell, a number with a digit for each person in order."""
         block = Block.empty(self.schema, sizes, source)
         for column, codes in enumerate(_unravel(homes, self.schema.household)):
             block.set_household(column, codes)
@@ -203,7 +207,9 @@ class Histogram:
         return block.households
 
     def _rates(self, of: Counted, person: tuple[str, ...]) -> list[Floats]:
-        """For each number of persons [household cells, person cells]: the households that count, or the persons."""
+        """Return, for each number of persons, [household cells, person cells]: the households that count, or the
+        persons.
+        """
         codes, length = _codes_of(self.schema.person, person)
         if of == "households" and not person:
             return [cells.sum(axis=1, keepdims=True) for cells in self.cells]
@@ -234,7 +240,7 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class _Query:
-    """A measured cell as a share, and where it counts: rows of household cells times a vector over persons' cells.
+    """A measured cell as a share, and the cells it covers: rows of household cells times a vector over persons' cells.
 
     `vectors` has one for each number of persons from `first` on, or none where that number does not count.
     """
@@ -246,7 +252,7 @@ class _Query:
     vectors: tuple[Floats | None, ...]
 
     def answer(self, cells: Sequence[Floats]) -> float:
-        """The share of households, or of persons, that the histogram gives."""
+        """Return the share of households, or of persons, that the histogram gives."""
         counted = 0.0
         for array, vector in zip(cells, self.vectors, strict=True):
             if vector is not None:
@@ -269,7 +275,7 @@ class _Query:
 
 
 def _possible(schema: Schema, shape: tuple[int, int], size: int) -> NDArray[np.bool_]:
-    """Which cells for households of one size keep the rules, some at a time."""
+    """Return which cells for households of one size satisfy the rules, some at a time."""
     flags = np.empty(prod(shape), bool)
     one_person = prod(attribute.codes for attribute in schema.person)
     for start in range(0, flags.size, AT_A_TIME):
@@ -308,7 +314,7 @@ def _query(model: Histogram, measured: MeasuredCell, homes: float, persons: floa
 
 
 def _counted(of: Counted, masks: NDArray[np.bool_], size: int) -> Floats:
-    """[cells of `size` persons in order, queries]: how many of them are in the query's mask, or whether any is."""
+    """Return [cells of `size` persons in order, queries]: how many persons match the query, or whether any does."""
     counted = np.zeros((1, masks.shape[1]))
     for _ in range(size):
         pairs = counted[:, None], masks[None].astype(np.float64)
@@ -318,7 +324,7 @@ def _counted(of: Counted, masks: NDArray[np.bool_], size: int) -> Floats:
 
 
 def _codes_of(attributes: Sequence[Attribute], names: Sequence[str]) -> tuple[Integers, int]:
-    """For each combination of all attributes' codes the cell of the table over `names`, and how many cells it has."""
+    """Return, for each combination of codes, the cell of the table over `names`, and the number of cells."""
     shape = [attribute.codes for attribute in attributes]
     every = np.indices(shape).reshape(len(shape), prod(shape))
     places = [[attribute.name for attribute in attributes].index(name) for name in names]
@@ -330,7 +336,7 @@ def _codes_of(attributes: Sequence[Attribute], names: Sequence[str]) -> tuple[In
 
 
 def _located(found: Integers, arrays: Sequence[Floats]) -> tuple[Integers, Integers, Integers]:
-    """For places on the line of all arrays' cells, one after the other: which array, row and column each is in."""
+    """Return the array, row and column of places on the line of all arrays' cells, one after the other."""
     starts = np.cumsum([0, *(array.size for array in arrays)])
     which = np.searchsorted(starts, found, side="right") - 1
     row, column = np.divmod(found - starts[which], np.array([array.shape[1] for array in arrays])[which])
@@ -338,7 +344,7 @@ def _located(found: Integers, arrays: Sequence[Floats]) -> tuple[Integers, Integ
 
 
 def _unravel(cells: Integers, attributes: Sequence[Attribute]) -> tuple[Integers, ...]:
-    """The attributes' codes in each cell."""
+    """Return the attributes' codes in each cell."""
     return np.unravel_index(cells, [attribute.codes for attribute in attributes]) if attributes else ()
 
 

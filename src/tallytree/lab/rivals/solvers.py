@@ -1,14 +1,15 @@
-"""Models 1 and 2 of the PGSR paper (M_H and M_c) handed to generic solvers: baselines to compare our methods with.
+"""Solve Models 1 and 2 of the PGSR paper (M_H and M_c) with generic solvers, as baselines for comparison.
 
-As integer programs SCIP proves their optimum, for small cases. As continuous ones Clarabel solves them, and each cell
-is then rounded by itself: what comes out may no longer add up, as the paper's Table 7 shows of its M_H^r and M_c^r.
-Different here: only the grand total is fixed (the paper's (H2) cannot hold for all regions); Model 2 is about survival
-counts, how many groups have at least a size, which do not rise with the size; levels have weights; and a solver's
-variables are deviations from the noisy counts, because on raw counts a "solved" can be some percent above the optimum.
+As integer programs, SCIP proves their optimum, for small cases. As continuous programs, Clarabel solves them, and each
+cell is then rounded separately: the result may no longer add up, as the paper's Table 7 shows for its M_H^r and M_c^r.
+Different here: only the grand total is fixed (the paper's (H2) cannot hold for all regions); Model 2 is about
+`at_least` counts, which do not rise with the size; levels have weights; and a solver's variables are deviations from
+the noisy counts, because on raw counts a "solved" can be some percent above the optimum.
 
-SCIP knows linear objectives. The square of an integer d is the largest of the lines (2k + 1)d − k(k + 1) through
-the parabola's neighbouring whole points, so some of them give a lower bound, and lines are added until the bound equals
-the cost of a solution in hand: that one is optimal, whatever lines are missing. The first lie around the relaxation.
+SCIP knows linear objectives. The square of an integer d is the largest of the lines (2k + 1)d − k(k + 1) through the
+parabola's neighbouring whole points, so some of them give a lower bound, and lines are added until the bound equals the
+cost of a solution in hand: then that solution is optimal, even if other lines are missing. The first lie around the
+relaxation.
 """
 
 from __future__ import annotations
@@ -60,21 +61,22 @@ class _Program:
 def hierarchical_exact(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """Model 1: the consistent counts nearest to noisy ones, as SCIP proves them."""
+    """Return the optimum of Model 1, proved by SCIP: the consistent counts nearest to noisy ones."""
     return _proven(_model_1(noisy, hierarchy, total, weights))
 
 
 def hierarchical_relaxed(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """Model 1 without integers, rounded cell by cell: nearest, but the counts may not add up."""
+    """Return the real optimum of Model 1, rounded cell by cell: nearest, but the counts may not add up."""
     return _rounded(_relaxed(_model_1(noisy, hierarchy, total, weights)))
 
 
 def cumulative_exact(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, upper: Integers | None = None, weights: Weights = None
 ) -> Integers:
-    """Model 2: the consistent survival counts `[regions, sizes]` nearest to noisy ones, as SCIP proves them.
+    """Return the optimum of Model 2, proved by SCIP: the consistent `at_least` counts `[regions, sizes]` nearest to
+    noisy ones.
 
     `upper` bounds each region's first count, by its public number of groups.
     """
@@ -84,14 +86,14 @@ def cumulative_exact(
 def cumulative_relaxed(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, upper: Integers | None = None, weights: Weights = None
 ) -> Integers:
-    """Model 2 without integers, rounded cell by cell: no region's counts rise, but they may not add up."""
+    """Return the real optimum of Model 2, rounded cell by cell: monotone, but the counts may not add up."""
     counts = _rounded(_relaxed(_model_2(noisy, hierarchy, upper, weights)))
     # Rounding keeps the order; a solver's last digits may not.
     return np.minimum.accumulate(counts, axis=1)
 
 
 def too_large(cells: int) -> str:
-    """Why this many cells are refused, and what to do; empty if they are not."""
+    """Return why this many cells are refused, and what to do; empty if they are not refused."""
     if cells <= MOST_CELLS:
         return ""
     return (
@@ -120,7 +122,7 @@ def _model_2(noisy: NDArray[Any], hierarchy: Hierarchy, upper: Integers | None, 
 
 
 def _proven(program: _Program) -> Integers:
-    """SCIP's optimum, with lines added until its own bound proves it."""
+    """Return SCIP's optimum, with lines added until its own bound proves it."""
     if reason := too_large(program.noisy.size):
         raise SpecError(reason)
     scip = _solver("pyscipopt", "SCIP")
@@ -159,14 +161,14 @@ def _proven(program: _Program) -> Integers:
             break
         lines = [(cell, step) for cell, gap in enumerate(found) for step in (gap - 1, gap) if (cell, step) not in known]
         if not lines:
-            raise ReleaseError("SCIP's bound falls short of its own solution: please report this as a defect")
+            raise ReleaseError("SCIP's bound falls short of its own solution: please report this bug in tallytree")
         known.update(lines)
         model.freeTransform()
     return program.noisy + np.array(found, dtype=np.int64).reshape(program.noisy.shape)
 
 
 def _relaxed(program: _Program) -> NDArray[np.float64]:
-    """Clarabel's real optimum."""
+    """Return Clarabel's real optimum."""
     clarabel, sparse = _solver("clarabel", "Clarabel"), _solver("scipy.sparse", "SciPy")
     noisy, cells = program.noisy.ravel(), program.noisy.size
     rows, columns, values, right = [], [], [], []

@@ -1,9 +1,9 @@
-"""MWEM and H-GEM (HQR, Algorithms 1 to 4): rounds that select a cell which the model misses, and measure it.
+"""MWEM and H-GEM (HQR, Algorithms 1 to 4): rounds that select a cell with a large error of the model, and measure it.
 
 MWEM fits an explicit histogram, H-GEM a network that makes a mixture of products. The rounds are the same (HQR, A.2).
-Different from the paper, for privacy: counts are measured as integers and divided by a number of persons that was
-itself measured; a score is divided by its own cell's sensitivity (the most persons for a persons table), and the
-selection costs ε²/8, less than printed, which the measurement gains from.
+Different from the paper, for privacy: counts are measured as integers and divided by a measured number of persons; a
+score is divided by its own cell's sensitivity (the most persons for a persons table), and the selection costs ε²/8,
+less than printed, which the measurement gains from.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from tallytree.synthesis.roles import slots
 from tallytree.synthesis.workload import Workload
 
 M = TypeVar("M", bound=Model)
-PASSES = 400  # over all measured cells, for the settled iterate
+PASSES = 400  # over all measured cells, for the iterate `settled`
 
 
 @dataclass(frozen=True)
 class MwemOptions:
     """`rounds` is T; `selecting` is α, the part of ε₀ that selects; `most_updates` is T_max; `totals_share` is the part
     of the budget for the numbers of persons and, if private, households; `empty` allows households without persons.
-    `iterate` is the output: the printed one is the average of all iterates, the last one is nearer to the truth, and
-    nearer still is the settled one, after up to 400 more passes over all cells that were measured.
+    `iterate` is the output: the paper's is the average of all iterates; the last one is nearer to the truth, and
+    `settled` is nearer still, after up to 400 more passes over all measured cells.
     """
 
     rounds: int = 200
@@ -62,7 +62,7 @@ class MwemOptions:
         Histogram.start(schema, empty=self.empty)
 
     def run(self, session: MethodSession) -> Fitted:
-        """Algorithm 1."""
+        """Run Algorithm 1."""
         start = Histogram.start(session.tables.schema, empty=self.empty)  # or refuses the schema: nothing is spent yet
         rounds = _Rounds(session, self.rounds, self.selecting, self.totals_share)
 
@@ -111,7 +111,7 @@ class HgemOptions:
             slots(schema, self.batch)
 
     def run(self, session: MethodSession) -> Fitted:
-        """Algorithm 3."""
+        """Run Algorithm 3."""
         from tallytree.lab.rivals.hgem import Generator
 
         schema = session.tables.schema
@@ -136,7 +136,7 @@ class HgemOptions:
 
 
 def _check_rounds(rounds: int, selecting: float, totals_share: float) -> None:
-    """Refuse options that no run can have."""
+    """Refuse options with which no run is possible."""
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise SpecError(f"rounds must be an integer of at least 1, not {rounds!r}")
     if not 0 < selecting < 1 or not 0 < totals_share < 1:
@@ -146,9 +146,9 @@ def _check_rounds(rounds: int, selecting: float, totals_share: float) -> None:
 class _Rounds:
     """T rounds, each a selection and a measurement, that use up the budget.
 
-    ε₀ is split as printed: α ε₀ selects at a cost of (α ε₀)²/8, and noise of scale 1/((1 − α) ε₀) costs
-    ((1 − α) ε₀)²/2. So selection has the part α² / (α² + 4 (1 − α)²) of a round's ρ. A round whose selection was lost
-    is begun again with what is left.
+    ε₀ is split as printed: α ε₀ selects at a cost of (α ε₀)²/8, and noise of scale 1/((1 − α) ε₀) costs ((1 − α)
+    ε₀)²/2. So selection has the part α² / (α² + 4 (1 − α)²) of a round's ρ. A round whose selection was lost starts
+    again with the remaining budget.
     """
 
     def __init__(self, session: MethodSession, rounds: int, selecting: float, totals_share: float) -> None:
@@ -174,11 +174,11 @@ class _Rounds:
         return model
 
     def fitted(self, chosen: str, models: dict[str, Model]) -> Fitted:
-        """The result, once all rounds are done."""
+        """Return the result, once all rounds are done."""
         return Fitted(models[chosen], self.number, self.measured, tuple(self._session.record), models)
 
     def _round(self, model: Model) -> MeasuredCell | None:
-        """One round; None if its selection or its measurement was lost."""
+        """Run one round; return None if its selection or its measurement was lost."""
         rounds_left, left = self._rounds - self._done, self._session.left
         rho = left if rounds_left <= 1 else share(left, Fraction(1, rounds_left))
         epsilon = epsilon_for(rho * self._selecting)
@@ -189,7 +189,7 @@ class _Rounds:
         return self._session.measure_cell(*chosen, rho - epsilon**2 / 8)
 
     def _estimates(self, model: Model) -> list[Integers]:
-        """The model's tables as counts: shares of households times their number, shares of persons times theirs."""
+        """Return the model's tables as counts: shares times the numbers of households or of persons."""
         per_household = float(model.answers(PERSONS).sum())
         of_persons = self.persons / per_household if per_household > 0 else 0.0
         return [
@@ -203,7 +203,7 @@ ROWS = {
         "mwem",
         "HQR, Algorithms 1 and 2",
         "single cells of the workload's tables, chosen where the model is worst",
-        "for comparison, on domains of at most some million possible households",
+        "for comparison, on domains of at most a few million possible households",
         MwemOptions,
     ),
     "h-gem": Method(

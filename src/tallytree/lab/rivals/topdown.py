@@ -1,20 +1,21 @@
 """TopDown, BlueDown and InfTDA: from the top down, each parent's counts are allocated to its children.
 
 TopDown is the U.S. Census Bureau's algorithm as the PGSR paper describes it (its Section 10): a least-squares program
-over a level and the one below it, with non-negative counts that add up, and then a rounding that keeps the sums. What a
-step has fixed stays: so after the first step, in which both levels are free, a region's own counts are given and only
-its children's are sought. Each such program is a projection, which has a closed form (`pull`); no solver is needed.
+over a level and the one below it, with non-negative counts that add up, and then a rounding that keeps the sums. Later
+steps do not change what a step has fixed. So after the first step, in which both levels are free, a region's own counts
+are given and only its children's are unknown. Each such program is a projection, which has a closed form (`pull`); no
+solver is needed.
 
-BlueDown (Ghazi, Kamath, Kumar, Manurangsi and Sealfon, arXiv 2603.10099) replaces the noisy numbers that TopDown works
-on by what all measurements below a region say of it too. Here one question is asked of a cell, its count, so each size
-is a tree of numbers. Upwards, a region's own measurement and the sum of its children's estimates are weighed by their
+BlueDown (Ghazi, Kamath, Kumar, Manurangsi and Sealfon, arXiv 2603.10099) replaces the noisy numbers of TopDown by
+estimates that use all measurements below a region too. Here one query measures each cell, its count, so each size is a
+tree of numbers. Upwards, a region's own measurement and the sum of its children's estimates are weighed by their
 precision: `subtree_estimates`, in time linear in the number of cells. From the top, with the parent whole and fixed,
 its children are
 
     min Σ precision · (x − estimate)²   subject to   Σ x = parent, x ≥ 0,
 
-rounded so that they keep the sum. Regions with more regions below them are surer of themselves, and are moved less.
-Different here: the root's counts by size keep the public total, where there is one; the paper has other invariants.
+rounded so that they keep the sum. Regions with more regions below them have more precise estimates, and are moved less.
+Different here: the root's counts by size keep the public total, if any; the paper has other invariants.
 
 InfTDA (Boninsegna and Silvestri, arXiv 2412.09256; for any hierarchy 2505.05347) moves children so that the largest
 move is the least there can be. With a parent of c and its children measured
@@ -22,13 +23,13 @@ as y, the moves z are integers with
 
     min max |z|   subject to   Σ (y + z) = c,   y + z ≥ 0.
 
-Many moves are equally good by that measure. The paper's choice (its Algorithm 3) is meant to keep false positives few:
-all children are moved alike, by the mean move rounded up, or to zero if that is not as far; what is then too much is
-taken from the children that were measured smallest first, as far as the largest move allows. If that is not enough, the
+Many moves are equally good by this measure. The paper's choice (its Algorithm 3) is meant to keep false positives few:
+all children are moved alike, by the mean move rounded up, or to zero if that is nearer; the remaining surplus is taken
+from the children with the smallest measurements first, as far as the largest move allows. If that is not enough, the
 largest move becomes the least one that is: all are moved by one less than it, and the smallest first by one more.
 
-Different here: noise is that of the budget (the paper's is Gaussian); the root's counts by size keep the public total
-where there is one (the paper takes it for known) and otherwise are the measured ones, none negative.
+Different here: noise is that of the budget (the paper's is Gaussian); the root's counts by size keep the public total,
+if any (the paper assumes that it is known), and otherwise are the measured ones, none negative.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from tallytree.estimate.relaxation import integer_parts, integer_root, solve_rel
 def top_down(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
+    """Return non-negative integer counts `[regions, sizes]` that add up, fixed level by level from the root.
 
     `total` fixes the sum of the root's counts; `weights` has one positive number per level (the inverse of its noise
     variance, say) and matters in the first step only, because children of one region lie on one level.
@@ -72,7 +73,7 @@ def top_down(
 
 
 def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Weights) -> Integers:
-    """The root's counts in the real optimum of the first two levels, rounded so that they keep the total."""
+    """Return the root's counts in the real optimum of the first two levels, rounded so that they keep the total."""
     both = min(2, hierarchy.depth)
     regions = int(hierarchy.level_starts[both])
     top = Hierarchy.from_layout(
@@ -93,7 +94,7 @@ def _root(noisy: Integers, hierarchy: Hierarchy, total: int | None, weights: Wei
 def blue_down(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
+    """Return non-negative integer counts `[regions, sizes]` that add up, fixed level by level from the root.
 
     `total` fixes the sum of the root's counts; `weights` has one positive number per level (the inverse of its noise
     variance).
@@ -113,7 +114,7 @@ def blue_down(
     lower, _ = subtree_estimates(
         noisy.astype(np.float64), np.repeat(levels[:, None], noisy.shape[1], axis=1), hierarchy
     )
-    # The variance of an estimate depends on the tree and the levels alone: one column of it is all.
+    # The variance of an estimate depends only on the tree and the levels, so one column is enough.
     _, column = subtree_estimates(np.zeros((len(hierarchy), 1)), levels[:, None], hierarchy)
     counts[0] = _blue_root(lower[0], total)
     _allocate(counts, lower, column.ravel(), hierarchy)
@@ -121,7 +122,7 @@ def blue_down(
 
 
 def _blue_root(lower: Floats, total: int | None) -> Integers:
-    """The root's counts, all of one variance: none negative and, where there is a total, adding up to it."""
+    """Return the root's counts, all of one variance: non-negative and adding up to the total, if any."""
     if total is None:
         return integer_root(np.maximum(lower, 0.0), None)
     alike = np.ones(len(lower))
@@ -129,7 +130,7 @@ def _blue_root(lower: Floats, total: int | None) -> Integers:
 
 
 def _allocate(counts: Integers, wanted: Floats, variance: Floats, hierarchy: Hierarchy) -> None:
-    """Fill in the counts below the root, parent by parent: whole parts nearest to what is wanted of each child."""
+    """Fill in the counts below the root, parent by parent: integers nearest to each child's wanted value."""
     first_leaf = int(hierarchy.level_starts[-2])
     in_threads(
         lambda start, stop: _allocate_tile(counts, wanted, variance, hierarchy.child_starts, first_leaf, start, stop),
@@ -139,7 +140,7 @@ def _allocate(counts: Integers, wanted: Floats, variance: Floats, hierarchy: Hie
 
 @kernel
 def pull(lower: Floats, variance: Floats, amount: int) -> float:
-    """The t for which Σ max(0, lower + variance · t) = amount: then these are the nearest numbers that add up to it.
+    """Return the t for which Σ max(0, lower + variance · t) = amount: then these are the nearest numbers with that sum.
 
     By the conditions of Karush, Kuhn and Tucker: x − lower = variance · t where x > 0, and lower + variance · t ≤ 0
     where x = 0. A place becomes positive when t passes −lower / variance, so the places are taken in that order.
@@ -159,7 +160,7 @@ def pull(lower: Floats, variance: Floats, amount: int) -> float:
 def _allocate_tile(
     counts: Integers, lower: Floats, variance: Floats, child_starts: Integers, first_leaf: int, start: int, stop: int
 ) -> None:
-    """Share every region's counts out among its children, from the root down, for the sizes `start … stop - 1`."""
+    """Allocate every region's counts to its children, from the root down, for the sizes `start … stop - 1`."""
     for size in range(start, stop):
         for region in range(first_leaf):
             first, last = child_starts[region], child_starts[region + 1]
@@ -178,10 +179,10 @@ def _allocate_tile(
 def chebyshev_down(
     noisy: NDArray[Any], hierarchy: Hierarchy, *, total: int | None = None, weights: Weights = None
 ) -> Integers:
-    """Whole, non-negative counts `[regions, sizes]` that add up, settled level by level from the root.
+    """Return non-negative integer counts `[regions, sizes]` that add up, fixed level by level from the root.
 
-    `total` fixes the sum of the root's counts. With a level fixed when the next one is sought, `weights` of levels
-    change nothing.
+    `total` fixes the sum of the root's counts. Each level is fixed before the next one, so `weights` of levels change
+    nothing.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY", "VT"]}, ["state"])
     >>> chebyshev_down(np.array([[9], [8], [5], [1]]), tree)[:, 0]
@@ -216,13 +217,13 @@ def _move_all(counts: Integers, child_starts: Integers, first_leaf: int, start: 
 
 @kernel
 def move(children: Integers, amount: int) -> None:
-    """Move the children, in place, to non-negative integers that add up to `amount`, none further than it must."""
+    """Move the children, in place, to non-negative integers that add up to `amount`, with the least largest move."""
     count = len(children)
     held: int = children.sum()
     level: int = -((held - amount) // count)  # the mean move, rounded up
     furthest = max(abs(level), -children.min())
     if _lowest(children, furthest) > amount:
-        # Even with all of them lowered so far there is too much: the least move that is enough, by bisection.
+        # Even with all of them lowered so far, a surplus remains: find the least sufficient move by bisection.
         below, furthest = furthest, max(furthest, children.max())
         while furthest - below > 1:
             middle = (below + furthest) // 2
@@ -244,7 +245,7 @@ def move(children: Integers, amount: int) -> None:
 
 @kernel
 def _lowest(children: Integers, furthest: int) -> int:
-    """What children hold at least if none is moved by more than this."""
+    """Return the least sum of the children if no child moves by more than this."""
     held = 0
     for child in range(len(children)):
         held += max(0, children[child] - furthest)
