@@ -104,7 +104,7 @@ class Category:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {"name": self.name, "values": list(self.values), "decided_by": self.decided_by, "other": self.other}
 
 
@@ -180,17 +180,17 @@ class Categories:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns."""
+        """Return the names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @property
     def cells(self) -> tuple[tuple[str, ...], ...]:
-        """All combinations of values, the last column's fastest."""
+        """Return all combinations of values; the last column's values change fastest."""
         return tuple(product(*(column.values for column in self.columns)))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The cells, each as one text."""
+        """Return the cells, each as one text."""
         return tuple(", ".join(cell) for cell in self.cells)
 
     @property
@@ -200,7 +200,7 @@ class Categories:
 
     @property
     def fixed(self) -> list[str]:
-        """The columns that the group decides."""
+        """Return the columns that the group decides."""
         return [column.name for column in self.columns if column.decided_by == "group"]
 
     def __len__(self) -> int:
@@ -227,7 +227,7 @@ class Categories:
         )
 
     def in_words(self) -> str:
-        """What is public of them and who decides them, for the privacy statement."""
+        """Return what is public of the categories and who decides them, for the privacy statement."""
         told = []
         for column in self.columns:
             mark = "; " if any("," in value for value in column.values) else ", "

@@ -322,7 +322,7 @@ class Implies:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The attributes it is about, each once."""
+        """Return the attributes of the rule, each once."""
         return tuple(dict.fromkeys(name for name, _ in (*self.when, *self.then)))
 
     def check(self, roles: Mapping[str, Role], household: Attributes, person: Attributes) -> None:
@@ -347,13 +347,13 @@ class Implies:
             check_condition(part, {**household, **person}, "a rule `implies`")
 
     def in_words(self) -> str:
-        """What it says."""
+        """Return the rule in words."""
         who = f"{self.role}: " if self.role else ""
         when = f"if {condition_text(self.when)}, then " if self.when else ""
         return f"{who}{when}{condition_text(self.then)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {"kind": "implies", "role": self.role, "when": plain(self.when), "then": plain(self.then)}
 
 
@@ -417,12 +417,12 @@ class Below:
             )
 
     def in_words(self) -> str:
-        """What it says."""
+        """Return the rule in words."""
         least = f" by at least {self.by:g}" if self.by else ""
         return f"{self.attribute} of {self.role} is not above that of {self.than}{least and f', and below it{least}'}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {"kind": "below", "role": self.role, "than": self.than, "attribute": self.attribute, "by": self.by}
 
 
@@ -472,13 +472,13 @@ class Has:
         check_condition(self.household, household, "a rule `has`")
 
     def in_words(self) -> str:
-        """What it says."""
+        """Return the rule in words."""
         if self.only:
             return f"there is a {self.role} if {condition_text(self.household)}, and otherwise there is none"
         return f"if {condition_text(self.household)}, there is a {self.role}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {"kind": "has", "role": self.role, "household": plain(self.household), "only": self.only}
 
 
@@ -539,7 +539,7 @@ class SizeClass:
         check_condition(((self.attribute, values),), household, "a rule `size_class`")
 
     def allowed(self, attribute: Attribute, most: int) -> NDArray[np.bool_]:
-        """[0 … most persons, codes]; values that are not listed go with any number.
+        """Return which codes each number of persons allows; values that are not listed allow any number.
 
         Parameters
         ----------
@@ -560,7 +560,7 @@ class SizeClass:
         return table
 
     def in_words(self) -> str:
-        """What it says."""
+        """Return the rule in words."""
         parts = (
             f"{value} is {least} person{'s' * (least != 1)}"
             if least == most
@@ -570,7 +570,7 @@ class SizeClass:
         return f"{self.attribute}: {', '.join(parts)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {"kind": "size_class", "attribute": self.attribute, "sizes": [list(row) for row in self.sizes]}
 
 
@@ -687,12 +687,12 @@ class Structure:
 
     @property
     def attribute(self) -> str | None:
-        """The attribute that tells all roles; None where positions do, or there are none."""
+        """Return the attribute that all roles are known by; None if they are known by position, or without roles."""
         return self.roles[0].attribute if self.roles else None
 
     @property
     def single(self) -> tuple[Role, ...]:
-        """The roles of one person at most: those that every household has first, then in the order given."""
+        """Return the roles of at most one person: first those that every household has, then in the order given."""
         found = [role for role in self.roles if role.single]
         return tuple(sorted(found, key=lambda role: (role.position or 0, role.number != "exactly one")))
 
@@ -716,7 +716,7 @@ class Structure:
 
     @property
     def all_rules(self) -> tuple[Rule, ...]:
-        """The rules, and what roles say about the values of those in them."""
+        """Return the rules, with what roles say about the values of the persons in them."""
         return (*(Implies(role=role.name, then=role.may) for role in self.roles if role.may), *self.rules)
 
     def check(self, household: Mapping[str, Attribute], person: Mapping[str, Attribute], most: int) -> None:
@@ -745,7 +745,7 @@ class Structure:
             raise SpecError(f"there are {least} roles of one person, and a household has at most {most} persons")
 
     def in_words(self) -> list[str]:
-        """All that must hold, a line each, in the order in which broken ones are counted."""
+        """Return all rules in words, one line each, in the order in which broken ones are counted."""
         lines = [] if self.empty else ["no household is empty"]
         lines += [f"{role.number} {role.name}" for role in self.roles if role.single and role.position is None]
         return [*lines, *(rule.in_words() for rule in self.all_rules)]

@@ -378,7 +378,7 @@ class Hierarchy:
         return " → ".join(f"{visible(level)} {count:,}" for level, count in zip(self.levels, counts, strict=True))
 
     def in_words(self) -> str:
-        """How many regions each level has, and by what they are told apart.
+        """Return how many regions each level has, and their categories.
 
         >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
         >>> tree.by_category(Categories.of({"tenure": ["owned", "rented"]}, "group")).in_words()

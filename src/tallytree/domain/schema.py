@@ -139,7 +139,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Marginal:
-    """A table of counts over the values of some attributes.
+    """Name a table of counts over the values of some attributes.
 
     `of` "households" counts the households that have the values of `household` and, where `person` is not empty,
     contain at least one person who has the values of `person` (the same person has them all). `of` "persons" counts
@@ -230,7 +230,7 @@ class Marginal:
 
     @property
     def role_names(self) -> tuple[str, ...]:
-        """The roles that are named, each once."""
+        """Return the roles that are named, each once."""
         return tuple(dict.fromkeys(role for role, _ in self.roles))
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
@@ -251,7 +251,7 @@ class Marginal:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attribute of each axis but size; those of roles may come more than once."""
+        """Return the attribute of each axis except size; those of roles may come more than once."""
         return (*self.household, *(name for _, name in self.roles), *self.person)
 
     def cells(self, schema: Schema) -> int:
@@ -270,7 +270,7 @@ class Marginal:
         return prod(self.shape(schema))
 
     def describe(self) -> str:
-        """In words, for messages and reports."""
+        """Return the table in words, for messages and reports."""
         axes = [*([SIZE] if self.size else []), *self.household, *(f"{name} of {role}" for role, name in self.roles)]
         where = f" by {', '.join(axes)}" if axes else ""
         others = f" other than {' and '.join(self.role_names)}" if self.roles else ""

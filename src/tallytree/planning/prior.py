@@ -97,7 +97,7 @@ class OlderTable:
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Where expectations come from. Make one with `of`.
+    """State where expectations come from; make one with `of`.
 
     `groups` is how many groups to expect in all, for where neither public totals nor a table says; they are spread over
     the leaves evenly or by `weights`, one public number for each leaf.
@@ -143,7 +143,7 @@ class Prior:
 
     @classmethod
     def of(cls, value: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
-        """A prior from whatever names one.
+        """Make a prior from a shape's name, a table or an earlier release.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class Prior:
     def fitted(
         self, hierarchy: Hierarchy, *, first_size: int, max_size: int, leaf_totals: Integers | None = None
     ) -> ExpectedCounts:
-        """The expected counts of every leaf. `leaf_totals` are public ones, and beat every other number.
+        """Return the expected counts of every leaf. Public `leaf_totals` override every other number.
 
         A leaf that the table does not have takes the shape of the nearest region above it that the table knows of,
         and, where totals are private, the mean total of the leaves there.

@@ -77,22 +77,22 @@ class PlanReport:
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """The regions."""
+        """Return the regions."""
         return self.facts.hierarchy
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budgets that were tried."""
+        """Return the budgets that were tried."""
         return tuple(dict.fromkeys(one.budget for one in self.predictions))
 
     @cached_property
     def splits(self) -> tuple[str, ...]:
-        """The ways to divide the budget over the levels, by name."""
+        """Return the names of the splits of the budget over the levels."""
         return tuple(dict.fromkeys(one.split for one in self.predictions))
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels of the predictions; with categories also those of the regions over all categories."""
+        """Return the levels of the predictions; with categories also those of the regions over all categories."""
         return tuple(dict.fromkeys(one.level for one in self.predictions))
 
     def of(self, *, budget: Budget | None = None, split: str | None = None) -> tuple[Prediction, ...]:
@@ -114,7 +114,7 @@ class PlanReport:
         return tuple(one for one in self.predictions if one.budget == wanted and split in (None, one.split))
 
     def in_tree(self) -> tuple[Prediction, ...]:
-        """The predictions for the hierarchy's own levels, those over all categories left out."""
+        """Return the predictions for the hierarchy's own levels, without those over all categories."""
         return tuple(one for one in self.predictions if one.depth < self.hierarchy.depth)
 
     def best(self, level: str, *, budget: Budget | None = None, split: str | None = None) -> Prediction:
@@ -181,7 +181,7 @@ class PlanReport:
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "levels": list(self.levels),
             "prior": self.prior,

@@ -100,7 +100,7 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """All measurements of one release, with the public facts they rest on. Post-processing needs nothing else."""
+    """Hold all measurements of one release and their public facts. Post-processing needs nothing else."""
 
     hierarchy: Hierarchy
     neighbours: Neighbours
@@ -130,12 +130,12 @@ class Measurements:
 
     @property
     def max_size(self) -> int:
-        """The largest size; it stands for all larger ones too."""
+        """Return the largest size, which stands for all larger ones too."""
         return self.neighbours.max_size if self.first_stage.max_size is None else self.first_stage.max_size
 
     @property
     def first_size(self) -> int:
-        """0 with public totals, 1 with private ones."""
+        """Return the smallest size that is counted: 0 with public totals, 1 with private ones."""
         return 0 if self.neighbours.public_totals else 1
 
     @property

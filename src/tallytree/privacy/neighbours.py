@@ -194,7 +194,7 @@ class Neighbours:
 
     @classmethod
     def of(cls, group_sizes: GroupSizes, unit: PrivacyUnit | str) -> Neighbours:
-        """The relation under which `group_sizes` may be measured, or an error if this unit cannot protect them.
+        """Return the relation under which `group_sizes` may be measured; refuse a unit that cannot protect them.
 
         Its bounds are those that the counts were made under: a value that was altered since is refused.
 
@@ -254,7 +254,7 @@ class Neighbours:
         return self.rows_were_bounded or self.rows_per_entity > 1
 
     def sensitivity(self, view: View, regions: int | None = None, *, summed: bool = False) -> Sensitivity:
-        """The most that `view`, over all regions of one level together, changes between neighbours.
+        """Return the most that `view`, over all regions of one level together, changes between neighbours.
 
         `regions` is how many regions the level has; only `chain` depends on it. With `summed` it is the view of the
         level's regions over all categories.
@@ -399,11 +399,11 @@ class HouseholdNeighbours:
 
     @property
     def number_is_public(self) -> bool:
-        """Do all neighbours have the same number of households?"""
+        """Return whether all neighbours have the same number of households."""
         return self.unit.kind != "one_group_added_or_removed"
 
     def sensitivity(self, marginal: Any, schema: Any) -> Sensitivity:
-        """The most that all counts of `marginal` together change between neighbours.
+        """Return the most that all counts of `marginal` together change between neighbours.
 
         M is the most persons of a household, A the number of cells over the household attributes (not size), C that
         over the person attributes (1 where there are none).
@@ -483,7 +483,7 @@ class HouseholdNeighbours:
         return Sensitivity(changed, changed)
 
     def cells_sensitivity(self, marginal: Any, number: int, schema: Any) -> Sensitivity:
-        """The most that any `number` cells of `marginal` together change between neighbours.
+        """Return the most that any `number` cells of `marginal` together change between neighbours.
 
         They are a part of the table, so they change by no more than the whole does, in either norm. And one cell
         changes by at most b: a household is counted in a cell of a households table or not, so b = 1; in a persons

@@ -64,7 +64,7 @@ class Workload:
 
     @property
     def queries(self) -> int:
-        """How many counts all tables have together."""
+        """Return how many counts all tables have together."""
         return sum(marginal.cells(self.schema) for marginal in self.marginals)
 
     def check(self, schema: Schema) -> None:

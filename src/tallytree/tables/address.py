@@ -81,12 +81,12 @@ class Source:
 
     @property
     def scheme(self) -> str:
-        """What kind of engine it is, as the URL says."""
+        """Return the kind of engine that the URL names."""
         return self.url.partition("://")[0]
 
     @property
     def path(self) -> str | None:
-        """The file, if it is one of DuckDB."""
+        """Return the path of a DuckDB file; None for other engines."""
         return self.url.partition("://")[2] if self.scheme == "duckdb" else None
 
     @property

@@ -291,17 +291,17 @@ class GroupSizes(Bound):
 
     @property
     def public_totals(self) -> bool:
-        """Is the number of groups in every region public?"""
+        """Return whether the number of groups in every region is public."""
         return self.leaf_totals is not None
 
     @property
     def region_totals(self) -> Integers | None:
-        """The public number of groups in every region of every level, where there is one."""
+        """Return the public number of groups in every region of every level, or None."""
         return None if self.leaf_totals is None else self.hierarchy.aggregate(self.leaf_totals)
 
     @property
     def first_size(self) -> int:
-        """The smallest size that is counted: 0 with public totals, 1 with private ones."""
+        """Return the smallest size that is counted: 0 with public totals, 1 with private ones."""
         return 0 if self.public_totals else 1
 
     def fingerprint(self) -> str | None:

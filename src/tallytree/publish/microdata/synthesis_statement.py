@@ -78,17 +78,17 @@ class SynthesisContents:
 
     @property
     def method(self) -> str:
-        """The method's name."""
+        """Return the method's name."""
         return self.made_by.name
 
     @property
     def schema(self) -> Schema:
-        """The attributes."""
+        """Return the schema of the attributes."""
         return self.workload.schema
 
     @property
     def ledgered(self) -> bool:
-        """Was the budget taken from a ledger?"""
+        """Return whether the budget was taken from a ledger."""
         return self.receipt is not None
 
     @property
@@ -103,7 +103,7 @@ class SynthesisContents:
 
     @property
     def together(self) -> Together | None:
-        """The joint privacy cost of this and the released table, if there is one."""
+        """Return the joint privacy cost of this and the released table, if there is one."""
         if self.table is None:
             return None
         return together(self.table.neighbours, self.table.budget, self.neighbours, self.budget)

@@ -70,17 +70,17 @@ class ReleaseContents:
 
     @property
     def mechanism(self) -> str:
-        """The mechanism's name."""
+        """Return the mechanism's name."""
         return self.made_by.name
 
     @property
     def options(self) -> dict[str, Any]:
-        """The mechanism's options, in plain values."""
+        """Return the mechanism's options, in plain values."""
         return self.made_by.options
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """The regions."""
+        """Return the regions."""
         return self.measurements.hierarchy
 
     @cached_property
@@ -90,12 +90,12 @@ class ReleaseContents:
 
     @property
     def sizes(self) -> range:
-        """What the columns of `counts` stand for."""
+        """Return the sizes that the columns of `counts` stand for."""
         return range(self.measurements.first_size, self.measurements.max_size + 1)
 
     @property
     def total(self) -> int:
-        """How many groups were released in all; exact where the list of groups is public, otherwise an estimate."""
+        """Return the released number of groups: exact if the list of groups is public, otherwise an estimate."""
         return int(self.counts[0].sum())
 
     @property
@@ -105,12 +105,12 @@ class ReleaseContents:
 
     @property
     def is_small(self) -> bool:
-        """Does every table have one part, a row for every cell, and a CSV file beside it?"""
+        """Return whether every table has one part, a row for every cell, and a CSV file beside it."""
         return is_small(self.hierarchy, len(self.sizes))
 
     @property
     def counts_table(self) -> Table:
-        """How many groups of each size there are in every region."""
+        """Return the table of groups of each size in every region, as `save` writes it."""
         neighbours, sizes = self.measurements.neighbours, self.sizes
         return Table(
             name=COUNTS,
@@ -152,7 +152,7 @@ class ReleaseContents:
 
     @property
     def areas_table(self) -> Table:
-        """How many groups of each size there are in every published area."""
+        """Return the table of groups of each size in every published area, as `save` writes it."""
         names = [area.name for area in self.areas]
         kind = Key("kind", f"what such areas are called{MARKED}", [area.kind for area in self.areas])
         area = Key("area", f"name of the area, unique within its kind{MARKED}", names, names)
@@ -169,7 +169,7 @@ class ReleaseContents:
         )
 
     def table(self) -> Any:
-        """One row per region and size: a pyarrow Table with level, region (its id), name, size, count and intervals.
+        """Return a pyarrow Table, one row per region and size: level, region (its id), name, size, count, intervals.
 
         With categories there is a column for each after the name, and rows for "all", the sums over its values.
 
@@ -187,7 +187,7 @@ class ReleaseContents:
         return self.entity_table.whole()
 
     def area_table(self) -> Any:
-        """One row per published area and size: a pyarrow Table with kind, area, size, count and the same intervals.
+        """Return a pyarrow Table, one row per published area and size: kind, area, size, count, the same intervals.
 
         With categories there are columns and rows for these as in `table`.
         """
