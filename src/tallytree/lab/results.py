@@ -269,7 +269,7 @@ class Results:
 
         path = Path(directory, ROWS)
         if not path.exists():
-            raise SpecError(f"no results at {path}; write them with `tallytree evaluate --out`")
+            raise SpecError(f"no results at {path}; expected a folder that `save` wrote")
         return cls(pq.read_table(path))
 
     @classmethod
