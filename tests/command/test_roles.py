@@ -113,7 +113,7 @@ def test_head_and_spouse_stay_when_a_household_is_cut(folder):
     with pytest.raises(InputProblems) as found:
         spec._read("refuse")
     assert [problem.count for problem in found.value.problems] == [1]
-    assert "head and spouse were kept, as the schema tells them" in households.truncation()
+    assert "head and spouse were kept, as the schema defines them" in households.truncation()
 
 
 def test_a_synthesis_keeps_the_rules_and_verify_finds_files_that_do_not(folder):

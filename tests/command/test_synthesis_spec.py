@@ -76,7 +76,7 @@ def test_a_spec_reads_with_paths_relative_to_itself(write):
     assert households.name == "homes-2020"
     assert households.truncation() == (
         "Of a household with more than 3 persons, the first 3 persons in the order of column 'line' were kept, "
-        "whatever their attributes."
+        "regardless of their attributes."
     )
     assert households.schema.person == (
         Attribute("age", ("below 18", "18 to 65.5", "65.5 or more"), (18.0, 65.5)),
@@ -132,7 +132,7 @@ def test_workloads_are_all_sets_a_sample_or_named_ones(write, section, tables, c
         (('"drop"', '"cut"'), r"\[schema\] oversize"),
         (("[schema]", "[schema"), "not a TOML file"),
         (("{ cuts = [18, 65.5] }", "{ }"), "'age' needs values, or cuts"),
-        (("cuts = [18, 65.5]", "cuts = [65.5, 18]"), "cuts must be finite numbers that rise"),
+        (("cuts = [18, 65.5]", "cuts = [65.5, 18]"), "cuts must be finite numbers in increasing order"),
         (("max_persons = 3", 'max_persons = 3\ncodebook = "codebook.csv"'), "needs either codebook"),
         (("[synthesis]", '[workload]\nsets = [["colour"]]\n[synthesis]'), "no attribute 'colour'"),
         (("[synthesis]", "[workload]\nsets = []\n[synthesis]"), "at least one table"),

@@ -39,4 +39,4 @@ def test_messages_quote_only_the_beginning():
     with pytest.raises(BudgetError) as refused:
         Budget(epsilon="9" * 900)
     assert len(str(refused.value)) < 200
-    assert short(10**5000) == "a whole number of more than 300 digits"
+    assert short(10**5000) == "an integer of more than 300 digits"

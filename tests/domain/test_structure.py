@@ -150,18 +150,18 @@ def test_contradictions_and_nonsense_are_refused(roles, rules, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Role("head"), "by a position: give one of the two"),
-        (lambda: Role("a.b", position=1), "without a point"),
+        (lambda: Role("head"), "an attribute and its values, or a position"),
+        (lambda: Role("a.b", position=1), "without a full stop"),
         (lambda: Role("others", position=1), "not 'others'"),
         (lambda: Role("head", attribute="relation"), "needs the values"),
         (lambda: Role("head", position=0), "at least 1"),
         (lambda: Role("head", "two", position=1), "number is one of"),
         (lambda: Role("second", "exactly one", position=2), "not every household"),
         (lambda: Role("head", position=1, may={"age": []}), "lists no value"),
-        (lambda: Implies(then={}), "what must hold"),
+        (lambda: Implies(then={}), "the values that must hold"),
         (lambda: Has("head", {}), "needs `household`"),
         (lambda: Below("head", "head", "age"), "with itself"),
-        (lambda: SizeClass("kind", {"couple": (2, 1)}), "the least and the most"),
+        (lambda: SizeClass("kind", {"couple": (2, 1)}), "the smallest and the largest"),
         (lambda: missing_together({}, ("a",)), "at least two"),
     ],
 )

@@ -108,7 +108,7 @@ def test_ambiguous_names():
     found = problems_of(
         {"home": ["a", "b", "c"], "county": ["Kings", "Kings", "Bronx"]}, region="county", hierarchy=TREE
     )
-    only(found, 2, "2 rows name a region whose name stands for several leaves", "one column per level")
+    only(found, 2, "2 rows name a region name that several leaves have", "one column per level")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_listed_groups_in_unknown_regions():
 
 def test_listed_groups_in_ambiguous_regions():
     found = problems_of({"home": ["a"]}, groups={"home": ["a"], "county": ["Kings"]}, region="county", hierarchy=TREE)
-    only(found, 1, "1 row names a region whose name stands for several leaves in the groups table")
+    only(found, 1, "1 row names a region name that several leaves have in the groups table")
 
 
 def test_an_empty_groups_table():
@@ -305,17 +305,17 @@ def test_the_error_survives_pickling_for_workers():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"max_size": 0}, "max_size=0; expected a whole number"),
+        ({"max_size": 0}, "max_size=0; expected an integer"),
         ({"max_size": True}, "max_size=True"),
         ({"max_size": 2.0}, "max_size=2.0"),
-        ({"quantity": "amount"}, "quantity and quantity_bound go together"),
-        ({"quantity_bound": 3}, "quantity and quantity_bound go together"),
+        ({"quantity": "amount"}, "quantity and quantity_bound need each other"),
+        ({"quantity_bound": 3}, "quantity and quantity_bound need each other"),
         ({"quantity": "amount", "quantity_bound": 0}, "quantity_bound=0"),
         ({"rows_per_entity": 2}, "rows_per_entity needs entity"),
         ({"entity": "person", "rows_per_entity": 0}, "rows_per_entity=0"),
         ({"on_spanning_group": "drop"}, "expected 'error' or 'split'"),
-        ({"region": "home"}, "group and region\\[0\\] are both column 'home'"),
-        ({"region": ["state", "state"]}, "are both column 'state'"),
+        ({"region": "home"}, "group and region\\[0\\] both name column 'home'"),
+        ({"region": ["state", "state"]}, "both name column 'state'"),
         ({"region": []}, "region is an empty list"),
         ({"region": None}, "region is missing"),
         ({"region": 7}, "region is 7; expected a column"),

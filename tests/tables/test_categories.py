@@ -96,7 +96,7 @@ def test_a_group_with_two_values_is_a_problem(groups):
 
 def test_a_listed_group_without_entities_has_no_category_and_is_a_problem():
     more = listed(groups=[*GROUPS, (7, "B", "owned", "h", 0)])
-    assert "1 group has no entities, so nothing tells their category" in problems(groups=more)
+    assert "1 group has no entities, so their category is unknown" in problems(groups=more)
 
 
 def test_unknown_values_in_the_groups_table_are_a_problem():
@@ -131,7 +131,7 @@ def test_a_missing_column_is_a_problem():
         ([Category("tenure", ("a", "b"), "group")] * 2, None, "names the category 'tenure' twice"),
         ("tenure", "group", "expected categories with their public values"),
         ({"size": ["1", "2"]}, "group", "cannot be called 'size'"),
-        ({"county": ["A", "B"]}, "group", "are both column 'county'"),
+        ({"county": ["A", "B"]}, "group", "both name column 'county'"),
         (None, "group", "and there are none"),
     ],
 )
@@ -142,7 +142,7 @@ def test_wrong_options_are_refused_with_what_was_expected(by, decided_by, words)
 
 
 def test_values_that_differ_in_capital_letters_or_spaces_alone_are_warned_of():
-    with pytest.warns(AlikeValues, match="'Owned' and 'owned ' of 'tenure' differ in capital letters or spaces alone"):
+    with pytest.warns(AlikeValues, match="'Owned' and 'owned ' of 'tenure' differ only in case or spaces"):
         Category("tenure", ("Owned", "owned "), "group")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -152,7 +152,7 @@ def test_values_that_differ_in_capital_letters_or_spaces_alone_are_warned_of():
 def test_members_go_with_neither_a_list_that_has_the_category_nor_dropped_rows():
     with pytest.raises(SpecError, match="members decide cannot be in it"):
         read(rows(), **HOW, by=BY, decided_by="members", groups=listed("tenure"), groups_are_public=True)
-    with pytest.raises(SpecError, match="rows_per_entity drops rows by lots"):
+    with pytest.raises(SpecError, match="rows_per_entity selects rows by a hash"):
         read(rows(), **HOW, by=BY, decided_by="members", entity="origin", rows_per_entity=9)
 
 

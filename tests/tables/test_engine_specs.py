@@ -171,6 +171,6 @@ def test_if_the_engine_has_ended_since_it_is_said_and_nothing_is_spent(scheme, t
         written = spec(table(url, "people"), table(url, "homes"), '"regions.csv"', ledger='"ledger.db"')
         (tmp_path / "release.toml").write_text(written.replace("group =", 'name = "people"\ngroup ='))
         typed("ledger", "open", "release.toml", "--epsilon", "2")
-        assert "no server listens there" in typed("release", "release.toml", "--out", "out", code=2)
+        assert "no server is listening at that address" in typed("release", "release.toml", "--out", "out", code=2)
     assert not (tmp_path / "out").exists()
     assert json.loads(typed("ledger", "show", "ledger.db", "--json"))[0]["spendings"] == []

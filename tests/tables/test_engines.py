@@ -118,8 +118,8 @@ def test_the_same_lots(placed):
         with source.workspace(None) as connect:
             table = source.open_source(rows, None, connect)
             rows = f"SELECT * FROM {table.table.source}"
-            lots = table.put({"lot_key": [key]}).name
-            marked = truncated(rows, ["place", "weight"], 2, entity="who", lots=lots)
+            key_table = table.put({"hash_key": [key]}).name
+            marked = truncated(rows, ["place", "weight"], 2, entity="who", key_table=key_table)
             texts = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" for name in ("who", "place", "weight"))
             chosen = f"SELECT {texts} FROM ({marked}) AS given WHERE kept"
             return sorted(tuple(row.values()) for row in table.fetch("Reading", chosen, "string").to_pylist())

@@ -201,7 +201,7 @@ def test_tables_without_rows_are_valid(kind):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"oversize": "cut"}, "expected error, drop or subsample"),
+        ({"oversize": "cut"}, "choose from error, drop, subsample"),
         ({"household_id": "area"}, "cannot be both"),
         ({"person_order": "line"}, "leave it out otherwise"),
         ({"oversize": "subsample", "person_order": "line"}, "leave it out otherwise"),
@@ -273,7 +273,7 @@ def test_persons_drawn_at_random_are_kept_alike_often():
     # Binomial with p = 1/2 or 3/4: six standard deviations are left once in more than 10^8 draws, times ten cells.
     assert np.all(np.abs(kept[in_a] - number / 2) < 6 * np.sqrt(number / 4))
     assert np.all(np.abs(kept[~in_a] - number * 3 / 4) < 6 * np.sqrt(number * 3 / 16))
-    assert "drawn at random" in households.truncation()
+    assert "chosen at random" in households.truncation()
 
 
 def test_which_persons_are_kept_does_not_depend_on_attributes():

@@ -1,4 +1,4 @@
-"""Which rows of an entity are kept: by lots that know that entity's rows and a key, and nothing else."""
+"""The random selection of an entity's rows depends on that entity's rows and a key alone."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def kept():
         kinds = pa.string(), pa.string(), pa.int64()
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         source = engine.put(pa.table(arrays, ["who", "group", "weight"])).source
-        lots = engine.put({"lot_key": [key]}).name
-        marked = truncated(f"SELECT * FROM {source}", ["group", "weight"], bound, entity="who", lots=lots)
+        key_table = engine.put({"hash_key": [key]}).name
+        marked = truncated(f"SELECT * FROM {source}", ["group", "weight"], bound, entity="who", key_table=key_table)
         found = engine.fetch(marked).to_pylist()
         assert len(found) == len(rows)  # none is lost
         return Counter((row["who"], row["group"], row["weight"]) for row in found if row["kept"])
@@ -143,14 +143,18 @@ def test_an_engine_without_a_strong_hash_is_refused_before_anything_is_read(tmp_
     people = connection.table("people")
     connection.raw_sql("drop table people")  # whoever reads now fails with another error
     options = {"group": "home", "region": "leaf", "hierarchy": TENS, "max_size": 1, "entity": "who"}
-    with pytest.raises(SpecError, match=r"SHA-256, which is known here for .*; the rows are on sqlite"):
+    with pytest.raises(
+        SpecError, match=r"SHA-256 for its random selection, which is available on .*; the rows are on sqlite"
+    ):
         read(people, **options, rows_per_entity=2)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_key_is_no_part_of_a_query(engine):
     rows = "SELECT 'a' AS who, 1 AS weight"
-    query = truncated(rows, ["weight"], 2, entity="who", lots=DuckDB(duckdb.connect()).put({"lot_key": [KEYS[0]]}).name)
+    query = truncated(
+        rows, ["weight"], 2, entity="who", key_table=DuckDB(duckdb.connect()).put({"hash_key": [KEYS[0]]}).name
+    )
     if engine != "duckdb":
         query, _ = Engine(SimpleNamespace(name=engine, dialect=engine.replace("py", ""))).translated(query)
     assert KEYS[0] not in query

@@ -59,7 +59,7 @@ from tallytree.publish.run_folder import (
 from tallytree.publish.strength import UselessCounts, WeakPromise, weaknesses
 from tallytree.publish.verify import verify
 from tallytree.tables.group_sizes import GroupSizes
-from tallytree.tables.spark import sessions_kept
+from tallytree.tables.spark import keep_sessions
 
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
@@ -69,7 +69,7 @@ def run_validate(path: Path, *, as_json: bool, quiet: bool) -> None:
     kind: type[Spec] = SynthesisSpec if is_for_synthesis(path) else ReleaseSpec
     about = {"spec": str(path), "kind": kind.KIND}
     try:
-        with show_progress(quiet) as progress, sessions_kept():
+        with show_progress(quiet) as progress, keep_sessions():
             progress(Stage("checking the spec"))
             spec = kind.load(path)
             checked, weak = _check(spec, progress)

@@ -55,7 +55,7 @@ from tallytree.tables.count import leaves_by_text
 from tallytree.tables.group_sizes import ROWS, Columns, Options, check_groups_are_public, region_columns
 from tallytree.tables.reading import groups_at_largest, lists_categories, public_rows, read_groups, rows_left_out
 from tallytree.tables.source import refuse_own_list, refuse_private_file
-from tallytree.tables.spark import sessions_kept
+from tallytree.tables.spark import keep_sessions
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
@@ -247,7 +247,7 @@ class ReleaseSpec(Spec):
             **data.model_dump(include=named),
         )
 
-    @sessions_kept()
+    @keep_sessions()
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
         data = self.data
@@ -304,7 +304,7 @@ class ReleaseSpec(Spec):
         np.add.at(weights, found, numbers(table[column], column))
         return weights
 
-    @sessions_kept()
+    @keep_sessions()
     def read(self, progress: Progress = silent) -> GroupSizes:
         """Read and check the microdata."""
         progress(Stage("reading the regions"))
@@ -351,7 +351,7 @@ class ReleaseSpec(Spec):
         """A digest of the input files; None where there are none."""
         return digest_of_files(paths_of(self.placed(self.data.source), "source") or (), ROWS)
 
-    @sessions_kept()
+    @keep_sessions()
     def left_out(self) -> dict[str, str]:
         """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
         data, options = self.data, self.options()

@@ -36,7 +36,7 @@ from tallytree.publish.folder import SPEC
 from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder
 from tallytree.publish.untrusted import read_json
-from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, of_motherduck, stem
+from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, is_motherduck, stem
 
 Number = int | Decimal | str
 LARGEST = 1 << 20  # bytes of a spec
@@ -47,7 +47,7 @@ def _path(text: str) -> str:
         raise ValueError("input should be a path")
     if "://" in text:
         raise ValueError('a URL goes into a table of its own: { url = "…", table = "…" }')
-    if of_motherduck(text):
+    if is_motherduck(text):
         raise ValueError(f"it is a URL of MotherDuck. {NO_MOTHERDUCK}")
     return text
 
@@ -374,7 +374,7 @@ def _instead(value: Any) -> str:
         return ""
     return (
         ""
-        if "://" in str(value) or may_hold_secret(str(value)) or of_motherduck(str(value))
+        if "://" in str(value) or may_hold_secret(str(value)) or is_motherduck(str(value))
         else f", not {short(value)}"
     )
 

@@ -1,6 +1,7 @@
-"""Arguments of public functions: of the kind that they must be, or an error that says which.
+"""Checks of the arguments of public functions: a value of the right kind, or an error that names the kind.
 
-What was given is named by its type, and quoted only where it is a short text or number: a table might be private.
+A message names a value by its type, and quotes it only if it is a short text or number, because a table might be
+private.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.numbers import short
 
-LONGEST_PATH, LONGEST_NAME = 4096, 255  # characters of a path and bytes of a name, beyond which systems refuse
+LONGEST_PATH, LONGEST_NAME = 4096, 255  # characters of a path and bytes of a name: limits of operating systems
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -25,7 +26,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Kind:
-    """What an argument can be: in words, and as a test."""
+    """The allowed values of an argument: in words, and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -51,33 +52,33 @@ def _is_number(value: Any) -> bool:
 TEXT = Kind("a text", _is_text)
 PATH = Kind("a path", _is_path)
 FLAG = Kind("True or False", lambda value: isinstance(value, bool))
-WHOLE = Kind("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool))
+WHOLE = Kind("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool))
 NUMBER = Kind("a number", _is_number)
 MAPPING = Kind("a mapping by name", lambda value: isinstance(value, Mapping) and all(map(_is_text, value)))
 
 
 def instance(of: type, such_as: str = "") -> Kind:
-    """A value of one of our classes, with how it is made."""
+    """Return the kind of a class's values, with an example of a constructor call."""
     return Kind(f"a {of.__name__}{such_as and f' ({such_as})'}", lambda value: isinstance(value, of))
 
 
 def optional(kind: Kind) -> Kind:
-    """The kind, or None."""
+    """Return the kind of a value or None."""
     return Kind(f"{kind.words} or None", lambda value: value is None or kind.holds(value))
 
 
 def either(*kinds: Kind) -> Kind:
-    """One of several kinds."""
+    """Return the kind of a value of one of several kinds."""
     return Kind(" or ".join(kind.words for kind in kinds), lambda value: any(kind.holds(value) for kind in kinds))
 
 
 def several(kind: Kind) -> Kind:
-    """A list or tuple of the kind."""
+    """Return the kind of a list or tuple of a kind."""
 
     def holds(value: Any) -> bool:
         return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(kind.holds, value))
 
-    return Kind(f"a list, each of it {kind.words}", holds)
+    return Kind(f"a list, each item {kind.words}", holds)
 
 
 def expect(value: Any, kind: Kind, what: str) -> None:
@@ -87,17 +88,17 @@ def expect(value: Any, kind: Kind, what: str) -> None:
 
 
 def told(value: Any) -> str:
-    """What was given, for a message."""
+    """Return a value as a message names it."""
     plain = value is None or isinstance(value, str | int | float)
     return short(value) if plain else f"of type {type(value).__name__}"
 
 
 class ArgumentError(SpecError, TypeError):
-    """A call whose arguments a function does not take, in words that name arguments and quote none."""
+    """Raised when a function does not take the given arguments; the message names arguments and quotes no values."""
 
 
 def bind(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name; ArgumentError if the function does not take them."""
+    """Return the arguments of a call by name; raise ArgumentError if the function does not take them."""
     signature = inspect.signature(function)
     try:
         return signature.bind(*given, **named).arguments
@@ -113,15 +114,15 @@ def bind(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str,
     if missing := [name for name in needed if name not in named and name not in by_place]:
         raise ArgumentError(f"{called} needs the argument {', '.join(map(repr, missing))}")
     if twice := [name for name in by_place if name in named]:
-        raise ArgumentError(f"{called} is given {twice[0]!r} twice, by place and by name")
-    raise ArgumentError(f"{called} is given too many arguments by place; name them: {', '.join(known)}")
+        raise ArgumentError(f"{called} is given {twice[0]!r} twice, by position and by name")
+    raise ArgumentError(f"{called} has too many positional arguments; name them: {', '.join(known)}")
 
 
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def expecting(**kinds: Kind) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Have a function refuse arguments that are not of their kinds; those with other names it looks after itself."""
+    """Make a function refuse arguments of the wrong kind; it checks arguments without a kind itself."""
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
         @wraps(function)

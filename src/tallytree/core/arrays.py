@@ -1,4 +1,4 @@
-"""The kinds of array that functions take and return, under one name each."""
+"""Names of the kinds of array that functions take and return."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]  # random, 64 bits each
+Words = NDArray[np.uint64]  # random words of 64 bits

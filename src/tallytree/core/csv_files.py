@@ -1,6 +1,7 @@
-"""What is wrong with a CSV file that could not be read: not UTF-8, or a line with another number of cells.
+"""Find out why a CSV file could not be read: not UTF-8, or a line with another number of cells.
 
-It is looked into after a reader refused the file, and told in encodings, numbers of lines and of cells: never a cell.
+The file is examined after a reader refused it. The result names encodings, line numbers and numbers of cells, never a
+cell.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import cast
 
 UTF_16 = {codecs.BOM_UTF16_LE: "UTF-16LE", codecs.BOM_UTF16_BE: "UTF-16BE"}
 AT_A_TIME = 1 << 20
-LONGEST_LINE = 1 << 21  # bytes, and characters of a cell; DuckDB reads no longer ones
+LONGEST_LINE = 1 << 21  # bytes of a line, and characters of a cell: DuckDB's limit
 
 
 def cell_separator(path: str) -> str:
-    """What stands between cells, by the file's name."""
+    """Return the separator of cells, by the file's name."""
     return "\t" if path.lower().endswith((".tsv", ".tsv.gz")) else ","
 
 
 def is_utf_16(path: str) -> str | None:
-    """A sentence, if the file begins as UTF-16 does: cheap, so that it can be asked of every file."""
+    """Return a sentence if the file begins like UTF-16; cheap enough to check every file."""
     with _bytes(path) as file:
         start = file.read(1000)
     encoding = UTF_16.get(start[:2]) or ("UTF-16LE" if b"\0" in start[1::2] else "UTF-16BE" if b"\0" in start else None)
@@ -32,7 +33,7 @@ def is_utf_16(path: str) -> str | None:
 
 
 def csv_problem(path: str) -> str | None:
-    """A sentence that says what is wrong with the file, or None if nothing was found."""
+    """Return a sentence that says what is wrong with the file, or None."""
     try:
         return is_utf_16(path) or _not_text(path) or _long_line(path) or _wrong_line(path)
     except (OSError, EOFError) as error:
@@ -42,14 +43,14 @@ def csv_problem(path: str) -> str | None:
 
 
 def open_quote(path: str) -> str | None:
-    """A sentence, if quotes do not pair off: some readers take the rest of the file for one cell, and say nothing."""
+    """Return a sentence if quotes are not balanced: some readers silently take the rest of the file for one cell."""
     with _bytes(path) as file:
         quotes = sum(block.count(b'"') for block in iter(lambda: file.read(AT_A_TIME), b""))
     return csv_problem(path) if quotes % 2 else None
 
 
 def long_last_line(path: str) -> str | None:
-    """A sentence, if the last line is too long: DuckDB leaves such a line out, and says nothing."""
+    """Return a sentence if the last line is too long: DuckDB silently drops such a line."""
     with _bytes(path) as file:
         if not isinstance(file, gzip.GzipFile):
             file.seek(max(0, file.seek(0, 2) - LONGEST_LINE - 1))
@@ -66,8 +67,8 @@ def _long_line(path: str) -> str | None:
             first = block.find(b"\n")
             length += len(block) if first < 0 else first
             if length > LONGEST_LINE:
-                return f"line {line:,} of {path} is longer than {LONGEST_LINE:,} bytes, the longest that is read"
-            if first >= 0:  # other lines of the block are shorter than it
+                return f"line {line:,} of {path} is longer than {LONGEST_LINE:,} bytes, which is the limit"
+            if first >= 0:  # the other lines of the block are shorter
                 line, length = line + block.count(b"\n"), len(block) - block.rfind(b"\n") - 1
     return None
 
@@ -82,7 +83,7 @@ def _not_text(path: str) -> str | None:
                 decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 line += error.object[: error.start].count(b"\n")
-                return _not_utf_8(path, f"line {line:,} has a byte that UTF-8 does not have", "LATIN1")
+                return _not_utf_8(path, f"line {line:,} has a byte that is not valid in UTF-8", "LATIN1")
             line += block.count(b"\n")
             if not block:
                 return None
@@ -100,8 +101,8 @@ def _wrong_line(path: str) -> str | None:
                     wanted = len(cells)
                 elif cells and len(cells) != wanted:
                     return (
-                        f"line {begins:,} of {path} has {len(cells):,} cells, and the first line names {wanted:,} "
-                        'columns: quote cells that hold a comma or a line end with "…", and give every line all cells'
+                        f"line {begins:,} of {path} has {len(cells):,} cells, but the first line names {wanted:,} "
+                        'columns: quote cells with a comma or a line end in "…", and give every line all cells'
                     )
                 begins = reader.line_num + 1
         except csv.Error as error:

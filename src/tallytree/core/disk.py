@@ -1,7 +1,8 @@
-"""Files that survive a kill, and names that are taken once.
+"""Files that survive a kill, and names that are taken only once.
 
-`sync` sees a file or a folder to the disk, `rename_new` renames without replacing, `lock` has a file for one process,
-and `JsonLines` is an append-only file. Both journals are such files: that of private rounds, and that of experiments.
+`sync` flushes a file or a folder to the disk, `rename_new` renames without replacing, `lock` locks a file for one
+process, and `JsonLines` is an append-only file. Both journals are such files: that of private rounds, and that of
+experiments.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Any, BinaryIO
 
 _HERE = -100  # AT_FDCWD: a relative path starts at the working directory
 _NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
-# What a system or a file system that has no such renaming says:
+# The errors of a system or file system without such renaming:
 _UNKNOWN = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def sync(path: Path) -> None:
-    """See a file's content, or a folder's names, to the disk; Windows has no way to do so for a folder."""
+    """Flush a file's content, or a folder's names, to the disk; Windows cannot flush a folder."""
     windows = sys.platform == "win32"
     if windows and path.is_dir():
         return
@@ -36,7 +37,7 @@ def sync(path: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Does something have this name? A device that cannot tell is an `OSError`: it is not taken for a no."""
+    """Return whether something has this name. A device that cannot answer is an `OSError`, not a no."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -45,7 +46,7 @@ def is_there(path: Path) -> bool:
 
 
 def digest_of_files(files: Sequence[str], kind: str) -> str | None:
-    """A digest of the content of files of some kind, in their order; None where there are none."""
+    """Return a digest of the content of files of some kind, in their order; None without files."""
     if not files:
         return None
     whole = hashlib.sha256(f"{kind}, {len(files)} files".encode())
@@ -56,11 +57,11 @@ def digest_of_files(files: Sequence[str], kind: str) -> str | None:
 
 
 def rename_new(made: Path, name: Path) -> None:
-    """Rename a file or a folder, and fail with `FileExistsError` if something has that name already.
+    """Rename a file or a folder, and raise `FileExistsError` if the new name is taken.
 
-    On Linux that is one step. Where the system or its file system has no such step, a file is linked under the new name
-    first, which fails too, and a folder is renamed in the ordinary way: that replaces an empty folder, and fails where
-    the name is that of a file or of a folder that holds something.
+    On Linux this is one step. If the system or its file system has no such step, a file is first linked under the new
+    name, which also fails if it is taken. A folder is then renamed in the ordinary way: this replaces an empty folder,
+    and fails if the name is that of a file or of a folder with content.
     """
     if _renamed(made, name, _NO_REPLACE):
         return
@@ -77,12 +78,12 @@ def rename_new(made: Path, name: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two files or folders have each other's name, in one step; False where there is no such step."""
+    """Exchange the names of two files or folders in one step; return False if the system has no such step."""
     return _renamed(one, other, _EXCHANGE)
 
 
 def _renamed(made: Path, name: Path, flag: int) -> bool:
-    """Linux' `renameat2`; False where there is none, or where the file system does not have it."""
+    """Call Linux's `renameat2`; return False if the system or the file system lacks it."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     if rename is None:
         return False
@@ -98,15 +99,15 @@ class JsonLines:
     """A file of JSON lines that belongs to one process at a time.
 
     A last line without its end was being written when the program was killed, so before anything that depended on it:
-    it is dropped. `lines` are those that were there, unparsed. A file that another process has is a `BlockingIOError`,
-    anything else that the system refuses an `OSError`. After `keep_room` lines of so many bytes find room on the disk,
-    as far as its file system keeps what it promised.
+    it is dropped. `lines` are the earlier lines, unparsed. If another process has the file, a `BlockingIOError` is
+    raised; any other failure of the system is an `OSError`. After `keep_room`, lines of so many bytes fit on the disk,
+    as far as its file system keeps its reservation.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
-        self._end = 0  # of the lines
+        self._end = 0  # the end of the lines
         try:
             sync(path.parent)
             lock(self._file)
@@ -119,7 +120,7 @@ class JsonLines:
         except BaseException:
             self._file.close()
             raise
-        self._room_to = self._end  # the end of the room that is kept for more lines
+        self._room_to = self._end  # the end of the reserved space
         self.usable = True
 
     def append(self, value: dict[str, Any]) -> None:
@@ -127,7 +128,7 @@ class JsonLines:
         content = json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         if not self.usable:
             raise OSError(errno.EIO, "an earlier line was not written, or the file was closed")
-        self.usable = False  # until the whole line is on disk: nothing may follow a torn one
+        self.usable = False  # until the whole line is on disk: nothing may follow a partial line
         self._file.seek(self._end)
         if self._file.write(content) != len(content):
             raise OSError(errno.ENOSPC, "the line was cut off")
@@ -136,20 +137,20 @@ class JsonLines:
         self.usable = True
 
     def keep_room(self, size: int) -> None:
-        """Make sure of room for so many bytes of lines to come; an `OSError` if there is not that much."""
+        """Reserve space for so many bytes of lines to come; raise `OSError` if the disk lacks it."""
         if self._end + size > self._room_to:
             _allocate(self._file.fileno(), self._end, size)
             os.fsync(self._file.fileno())
             self._room_to = self._end + size
 
     def clear(self) -> None:
-        """Forget all lines."""
+        """Remove all lines."""
         self._end = self._room_to = 0
         self._file.truncate(0)
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Let another process have the file; room that was not used is given back."""
+        """Release the file for other processes, and unused space."""
         if self.usable and self._room_to > self._end:
             with contextlib.suppress(OSError):
                 self._file.truncate(self._end)
@@ -158,16 +159,16 @@ class JsonLines:
 
 
 def whole_lines(content: bytes) -> tuple[list[bytes], int]:
-    """The lines of a file of JSON lines that were written whole, and where they end."""
+    """Return the complete lines of a file of JSON lines, and where they end."""
     end = content.rfind(b"\n") + 1
     lines = content[:end].splitlines()
-    if lines and b"\0" in lines[-1]:  # JSON has none: the power failed when only the line's end was on disk
+    if lines and b"\0" in lines[-1]:  # JSON has no NUL: the power failed when only the line's end was on disk
         end -= len(lines.pop()) + 1
     return lines, end
 
 
 def _allocate(descriptor: int, start: int, size: int) -> None:
-    """Room for bytes of zero after the end of a file."""
+    """Reserve bytes of zero after the end of a file."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, start, size)
         return
@@ -177,13 +178,13 @@ def _allocate(descriptor: int, start: int, size: int) -> None:
 
 
 def lock(file: BinaryIO | int) -> None:
-    """Have a file for this process alone until it is closed; `BlockingIOError` if another has it."""
+    """Lock a file exclusively until it is closed; raise `BlockingIOError` if another process has it."""
     descriptor = file if isinstance(file, int) else file.fileno()
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            os.lseek(descriptor, 0, os.SEEK_SET)  # the byte that is locked is the one where the file stands
+            os.lseek(descriptor, 0, os.SEEK_SET)  # the lock is on the byte at the file's position
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl

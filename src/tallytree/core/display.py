@@ -1,6 +1,6 @@
-"""What people see: values in a notebook, as a little HTML in which names are text and never markup, and charts.
+"""Display code: values in a notebook, as a little HTML in which names are text and never markup, and charts.
 
-Charts need the extra `plots`: Altair is imported when it is needed.
+Charts need the extra `plots`. Altair is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from tallytree.core.errors import SpecError
 from tallytree.core.names import visible
 
-MOST_ROWS = 12  # of a table in a notebook
+MOST_ROWS = 12  # the limit for a table in a notebook
 # Okabe and Ito's colours, which people with any colour vision can distinguish, and two more.
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#22303c", "#8a6d3b", "#7a8896"]
-MOST_PARTS = 60  # of one bar, drawn each
-STAND_IN = "\ue03c"  # for "<" until a page is made: its script would end at a name that holds </script>
+MOST_PARTS = 60  # the limit for one bar
+STAND_IN = "\ue03c"  # replaces "<" until a page is written: a name with </script> would end its script
 ENDINGS = (".png", ".svg", ".html")
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
-MOST_DECADES = 3.5  # of an axis whose marks are 1, 2 and 5 times the powers of ten; beyond, only those
+MOST_DECADES = 3.5  # an axis of more decades has marks at powers of ten only, not at 1, 2 and 5 times these
 PANEL, IN_A_ROW = 250, 3
 
 
@@ -30,7 +30,7 @@ PANEL, IN_A_ROW = 250, 3
 
 
 def page(title: str, facts: Mapping[str, str], *parts: str) -> str:
-    """A heading, facts by name, and parts that are HTML already."""
+    """Return a heading, facts by name, and parts that are already HTML."""
     listed = "".join(f"<tr>{_cell(name, 'th')}{_cell(text)}</tr>" for name, text in facts.items() if text)
     return (
         f'<div style="max-width: 60em"><strong>{_text(title)}</strong>'
@@ -39,7 +39,9 @@ def page(title: str, facts: Mapping[str, str], *parts: str) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), rest: str = "") -> str:
-    """Rows of text; the columns in `right` hold numbers. Beyond `MOST_ROWS`, `rest` says where to find the others."""
+    """Return rows of text as a table; the columns in `right` are numbers. Beyond `MOST_ROWS`, `rest` says where to find
+    the others.
+    """
     found, numeric = list(rows), set(right)
     told = "".join(_cell(header, "th", right=place in numeric) for place, header in enumerate(headers))
     lines = [
@@ -52,7 +54,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
 
 
 def paragraph(text: str) -> str:
-    """A sentence below the rest."""
+    """Return a sentence below the rest."""
     return f'<p style="margin: 0.4em 0">{_text(text)}</p>' if text else ""
 
 
@@ -68,12 +70,12 @@ def _cell(text: str, kind: str = "td", *, right: bool = False) -> str:
 
 
 def available() -> bool:
-    """Is the extra `plots` installed?"""
+    """Return whether the extra `plots` is installed."""
     return find_spec("altair") is not None and find_spec("vl_convert") is not None
 
 
 def altair() -> Any:
-    """The module Altair, or an error that says how to install it."""
+    """Return the module Altair, or raise an error that says how to install it."""
     if not available():
         raise SpecError('charts need Altair: install it with pip install "tallytree[plots]"')
     import altair
@@ -82,7 +84,7 @@ def altair() -> Any:
 
 
 def check(path: str | Path) -> Path:
-    """The path, if a chart can be written there; before anything is computed for it."""
+    """Return the path if a chart can be written there; called before anything is computed for it."""
     target = Path(path)
     if target.suffix not in ENDINGS:
         raise SpecError(f"a chart is saved as .png, .svg or .html, not as {target.name}")
@@ -109,7 +111,7 @@ def save(chart: Any, path: str | Path) -> Path:
 
 
 def inline(draw: Callable[[], Any]) -> str:
-    """A chart as SVG within HTML, as notebooks show it without a network; nothing without the extra `plots`."""
+    """Return a chart as SVG within HTML, which notebooks display without a network; empty without the extra `plots`."""
     if not available():
         return ""
     import vl_convert
@@ -118,7 +120,7 @@ def inline(draw: Callable[[], Any]) -> str:
 
 
 def _seen(value: Any, less_than: str = "<") -> Any:
-    """A chart's values with every text as it is to be seen: a control character makes the drawing crash."""
+    """Return a chart's values with visible text only: a control character makes the drawing crash."""
     if isinstance(value, dict):
         return {name: _seen(inner, less_than) for name, inner in value.items()}
     if isinstance(value, list):
@@ -127,9 +129,9 @@ def _seen(value: Any, less_than: str = "<") -> Any:
 
 
 def stacked_bar(parts: Mapping[str, float], *, rest: str) -> Any:
-    """One bar of parts in their order; the one called `rest` is grey, the others are of two colours by turns.
+    """Return one bar of parts in their order; `rest` is grey, and the others alternate between two colours.
 
-    Of more than `MOST_PARTS` those in the middle are one part.
+    If there are more than `MOST_PARTS`, those in the middle become one part.
     """
     alt = altair()
     rows, start = [], 0.0
@@ -155,17 +157,17 @@ def stacked_bar(parts: Mapping[str, float], *, rest: str) -> Any:
 
 
 def panel_title(title: str) -> Any:
-    """The title of one panel, smaller than the page's."""
+    """Return the title of one panel, smaller than the page's."""
     return altair().TitleParams(title, fontSize=12, fontWeight="normal", anchor="middle", offset=6)
 
 
 def page_title(title: str, subtitle: str) -> Any:
-    """The title of a page."""
+    """Return the title of a page."""
     return altair().TitleParams(title, subtitle=subtitle, anchor="start", offset=14)
 
 
 def styled(chart: Any, *, subtitle_color: str, legend_columns: int) -> Any:
-    """A whole page in the colours and sizes that all have; its legend is at the bottom."""
+    """Return a whole page in the common colours and sizes, with its legend at the bottom."""
     ink = "#22303c"
     legend = {"orient": "bottom", "title": None, "labelFontSize": 12, "labelLimit": 300, "symbolStrokeWidth": 2}
     return (
@@ -188,15 +190,15 @@ def line_panels(
     places: Mapping[str, int],
     facts: tuple[str, ...],
 ) -> Any:
-    """A panel for each part of the rows, three side by side: a line with points for each mechanism.
+    """Return a panel for each part of the rows, three side by side: a line with points for each mechanism.
 
-    Rows with the ends `low` and `high` have error bars. `facts` are names that a point tells of itself.
+    Rows with the ends `low` and `high` have error bars. `facts` are the names in a point's tooltip.
     """
     alt = altair()
     panels = []
     width = PANEL if len(parts) > 1 else 2 * PANEL
     for place, (name, rows) in enumerate(parts.items()):
-        named = title if place % IN_A_ROW == 0 else None  # the others of a row have the same
+        named = title if place % IN_A_ROW == 0 else None  # the other panels of a row have the same
         y = log_axis(field, rows, named)
         base = alt.Chart(alt.Data(values=rows)).encode(
             x=x, color=colors(places), tooltip=tooltip(facts, tuple({field, "standard_error"} & set(rows[0])))
@@ -210,12 +212,12 @@ def line_panels(
 
 
 def side_by_side(panels: list[Any], **more: Any) -> Any:
-    """Panels, three in a row."""
+    """Return panels, three in a row."""
     return altair().concat(*panels, columns=IN_A_ROW, spacing=62, align="all", bounds="flush", **more)
 
 
 def log_axis(field: str, rows: list[dict[str, Any]], title: str | None, *, horizontal: bool = False) -> Any:
-    """A logarithmic axis for a field of the rows, or for their ends `low` and `high`; zeros are shown too."""
+    """Return a logarithmic axis for a field of the rows, or for their ends `low` and `high`; it also shows zeros."""
     alt = altair()
     low = min(row.get("low", row[field]) for row in rows)
     high = max(row.get("high", row[field]) for row in rows)
@@ -226,14 +228,14 @@ def log_axis(field: str, rows: list[dict[str, Any]], title: str | None, *, horiz
 
 
 def budget_axis(field: str, title: str, budgets: list[float]) -> Any:
-    """A logarithmic axis with a mark for each budget."""
+    """Return a logarithmic axis with a mark for each budget."""
     alt = altair()
     scale = alt.Scale(type="log", nice=False, padding=14)
     return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(values=budgets, format="~g", grid=False))
 
 
 def round_numbers(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10 … between two positive numbers, or only powers of ten where that would be many; [] if none is."""
+    """Return 1, 2, 5, 10 … between two positive numbers, or only powers of ten if there are many; possibly []."""
     if high < low:
         return []
     tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -242,12 +244,12 @@ def round_numbers(low: float, high: float) -> list[float]:
 
 
 def colors(places: Mapping[str, int]) -> Any:
-    """A colour for each mechanism, by its place among all that could be shown: the same in every chart."""
+    """Return a colour for each mechanism, by its index among all possible ones: the same in every chart."""
     return _by_place(altair().Color, places, COLORS)
 
 
 def shapes(places: Mapping[str, int]) -> Any:
-    """A shape for each mechanism, as `colors`."""
+    """Return a shape for each mechanism, as `colors` does."""
     return _by_place(altair().Shape, places, SHAPES)
 
 
@@ -257,7 +259,7 @@ def _by_place(encoding: Any, places: Mapping[str, int], looks: list[str]) -> Any
 
 
 def tooltip(names: tuple[str, ...], numbers: tuple[str, ...]) -> list[Any]:
-    """What a point says of itself: names, and numbers in four digits."""
+    """Return a point's tooltip: names, and numbers with four digits."""
     alt = altair()
     return [
         *(alt.Tooltip(name, type="nominal") for name in names),

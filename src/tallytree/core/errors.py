@@ -1,6 +1,6 @@
 """The errors that tallytree raises on purpose; each says what was found, what was expected and what to do.
 
-No message may hold a value of a private column: counts and column names only.
+No message may contain a value of a private column: only counts and column names.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from typing import Any
 
 
 class TallytreeError(Exception):
-    """What every error raised on purpose derives from. It can be pickled, whatever its class is made from."""
+    """The base class of all errors raised on purpose. It can be pickled, for any arguments of its class."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (type(self), self.args, vars(self))
 
 
 def _remake(kind: type[TallytreeError], args: tuple[Any, ...], state: dict[str, Any]) -> TallytreeError:
-    """An error as it was pickled: its constructor, which may take other arguments, is not called again."""
+    """Return a pickled error: its constructor, which may take other arguments, is not called again."""
     error = kind.__new__(kind, *args)
     vars(error).update(state)
     return error
 
 
 class SpecError(TallytreeError):
-    """A public input (spec, option, hierarchy, plan) is wrong."""
+    """Raised when a public input (spec, option, hierarchy, plan) is wrong."""
 
 
 class DataError(TallytreeError):
-    """The microdata or the groups table cannot be used as they are."""
+    """Raised when the microdata or the groups table have problems."""
 
 
 class BudgetError(TallytreeError):
-    """A budget is malformed, or more would be spent than is left."""
+    """Raised when a budget is malformed, or a charge exceeds the remaining budget."""
 
 
 class ReleaseError(TallytreeError):
-    """A release cannot be written, read or verified."""
+    """Raised when a release cannot be written, read or verified."""

@@ -1,6 +1,7 @@
-"""How Numba kernels are compiled here: cached on disk, without the interpreter lock, so that threads share work.
+"""How Numba kernels are compiled: cached on disk, without the interpreter lock, so that threads share work.
 
-Compiling is most of what a first run costs, so functions that only kernels call are parts of these (`part_of_kernels`).
+Compiling is most of the cost of a first run, so functions that only kernels call are compiled into these
+(`part_of_kernels`).
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from tallytree.core.progress import Tell, nobody
 from tallytree.version import VERSION
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-MOST_WAIT = 0.05  # seconds between two looks at other threads
-TRIED = "0.68."  # versions of Numba whose inner parts `_part_compiler` knows
+MOST_WAIT = 0.05  # seconds between two checks of other threads
+TRIED = "0.68."  # versions of Numba whose internals `_part_compiler` knows
 
 
 def kernel(function: Function) -> Function:
     """Compile `function` with Numba; only the first run with these sources on a machine pays for it."""
     compiled: Any = numba.njit(cache=True, nogil=True)(function)
-    if (file := getattr(compiled._cache, "_cache_file", None)) is not None:  # there is none where no folder can be used
+    if (file := getattr(compiled._cache, "_cache_file", None)) is not None:  # None if no cache folder is usable
         file._source_stamp = SourceStamp(file._source_stamp)
     return compiled  # type: ignore[no-any-return]
 
 
 class SourceStamp:
-    """What a kernel in Numba's cache was compiled from: its own file, as Numba tells it, and all kernels' sources.
+    """The sources that a cached kernel was compiled from: its own file's stamp from Numba, and all kernels' sources.
 
-    Numba looks at the file of the kernel alone, so a kernel would keep the old code of what it calls in other files.
-    With another stamp Numba compiles anew, and overwrites what it has. The sources are read when the first kernel is
-    loaded or compiled, not on import. Numba pickles the stamp, as a text, and compares texts that it unpickled with it.
+    Numba checks only the kernel's own file, so a kernel would keep the old code of functions in other files. With
+    another stamp Numba compiles again and overwrites the cached kernel. The sources are read when the first kernel is
+    loaded or compiled, not on import. Numba pickles the stamp as a text, and compares unpickled texts with it.
     """
 
     def __init__(self, own: object) -> None:
@@ -58,7 +59,7 @@ class SourceStamp:
 
 @cache
 def digest_of_kernels() -> str:
-    """A digest of the version and of all modules of the package that define kernels or parts of them."""
+    """Return a digest of the version and of all modules that define kernels or parts of them."""
     found = hashlib.sha256(VERSION.encode())
     for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__))):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -72,11 +73,11 @@ def digest_of_kernels() -> str:
 
 
 def part_of_kernels(function: Function) -> Function:
-    """Compile `function` into the kernels that call it and nowhere else; it is not for Python to call.
+    """Compile `function` only into the kernels that call it; Python cannot call it.
 
-    A kernel's machine code has in it all that it calls. What Numba makes besides for every function, machine code and
-    entries for Python and C, an entry of the cache, all of them optimised, nobody would use. To leave it out takes what
-    Numba may change; so with versions other than the one that was tried, it is a kernel like any other.
+    A kernel's machine code contains everything that it calls. Numba also generates machine code, entry points for
+    Python and C, and a cache entry for every function, all optimised, which nothing would use. Leaving these out
+    depends on Numba's internals; so with untested versions the function is an ordinary kernel.
     """
     if not numba.__version__.startswith(TRIED):
         return kernel(function)
@@ -87,12 +88,12 @@ def part_of_kernels(function: Function) -> Function:
 
 @cache
 def _part_compiler() -> Any:
-    """Numba's compiler for functions that are compiled into the kernels which call them: tried versions alone."""
+    """Return Numba's compiler for functions that are compiled into their callers; None for untested versions."""
     from numba.core.codegen import JITCodeLibrary
     from numba.core.compiler import Compiler
 
     class PartLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
-        """Code that is linked into that of callers, which optimise it with their own and make machine code of both."""
+        """Code that is linked into its callers, which optimise it and generate machine code with their own."""
 
         def _optimize_final_module(self) -> None:
             pass
@@ -101,14 +102,14 @@ def _part_compiler() -> Any:
             self._finalized = True
 
     class Part(Compiler):  # type: ignore[misc]
-        """Numba's compiler without its last step, the machine code, as it is for Numba's own inner functions."""
+        """Numba's compiler without its last step, machine code, as for Numba's own internal functions."""
 
         def compile_extra(self, function: Callable[..., Any]) -> Any:
             self.state.flags.no_compile = True
             self.state.library = PartLibrary(self.state.targetctx.codegen(), function.__qualname__)
             made = super().compile_extra(function)
-            # Callers find the code by an entry point, which must be a built-in function. That of a string with a name
-            # of its own is one, and refuses the arguments of any call from Python.
+            # Callers find the code by an entry point, which must be a built-in function. A string's method with a name
+            # of its own is one, and it refuses the arguments of any call from Python.
             entry = f"{function.__qualname__} {made.signature}".index
             made.target_context.insert_user_function(entry, made.fndesc, [made.library])
             return made._replace(entry_point=entry)
@@ -118,7 +119,7 @@ def _part_compiler() -> Any:
 
 @contextmanager
 def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
-    """Have `tell` called with True whenever a kernel begins to be compiled, and with False when it is.
+    """Call `tell` with True when a kernel begins to compile, and with False when it is compiled.
 
     Kernels that are loaded from Numba's cache are not compiled. Kernels that call each other are compiled within each
     other, and by any thread.
@@ -137,21 +138,21 @@ def told_of_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
 
 
 def blocks(length: int, most: int) -> list[tuple[int, int]]:
-    """Cut `range(length)` into consecutive (start, stop) blocks of at most `most`."""
+    """Divide `range(length)` into consecutive (start, stop) blocks of at most `most`."""
     return [(start, min(start + most, length)) for start in range(0, length, most)]
 
 
 def in_threads(work: Callable[[int, int], Any], pieces: Sequence[tuple[int, int]], tell: Tell = nobody) -> list[Any]:
-    """Run `work(start, stop)` for every block on all cores; results in the blocks' order.
+    """Run `work(start, stop)` for every block on all cores; results are in the blocks' order.
 
-    Plain threads, not Numba's own pool: they survive a fork and leave nothing running behind. The calling thread works
-    too, and waits only for blocks that another thread has taken. So a thread that cannot be started, or dies of lack of
-    memory while it starts (Python's own pool would wait for it forever), costs time and nothing else. `tell` is called
-    by the calling thread. The first error ends the work, and is raised once no block is being worked on.
+    These are plain threads, not Numba's own pool: they survive a fork and leave nothing running. The calling thread
+    also works, and waits only for blocks that another thread has taken. So a thread that cannot be started, or dies of
+    lack of memory while it starts (Python's own pool would wait for it forever), costs only time. The calling thread
+    calls `tell`. The first error ends the work, and is raised once no thread is working on a block.
     """
     found: list[Any] = [None] * len(pieces)
     left, done, errors = list(reversed(range(len(pieces)))), list[int](), list[BaseException]()
-    busy = [False] * (min(len(pieces), os.cpu_count() or 1) - 1)  # which of the other threads may be working on a block
+    busy = [False] * (min(len(pieces), os.cpu_count() or 1) - 1)  # whether each other thread may be working on a block
     wake: SimpleQueue[None] = SimpleQueue()
 
     def take_one() -> None:
@@ -186,7 +187,7 @@ def in_threads(work: Callable[[int, int], Any], pieces: Sequence[tuple[int, int]
             tell(len(done) / len(pieces))
     except BaseException as error:
         errors.append(error)
-    while any(busy):  # a block is not left while a thread writes to it
+    while any(busy):  # a thread may still be writing to its block
         with suppress(Empty):
             wake.get(timeout=MOST_WAIT)
     if errors:

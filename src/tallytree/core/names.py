@@ -1,7 +1,7 @@
-"""Names that others chose: shown as they are wherever people look, safe in a spreadsheet, and forgiven a slip.
+"""Names that other people chose: displayed visibly, safe in a spreadsheet, and matched despite typing errors.
 
-A region, a level, a title or a path can hold anything: codes that recolour a terminal, line ends, or `=1+1`. Files for
-programs keep the exact name; these functions are for people's eyes and for spreadsheets.
+A region, a level, a title or a path can contain anything: codes that recolour a terminal, line ends, or `=1+1`. Files
+for programs keep the exact name; these functions are for display and for spreadsheets.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
 
-LONGEST = 60  # characters of a text within a line
-MOST_ITEMS = 3  # of a list within a line
+LONGEST = 60  # limit for the characters of a text within a line
+MOST_ITEMS = 3  # limit for a list within a line
 
 # Control characters (escape codes begin with one), line ends that are not a space, characters that reverse the order
-# of the text after them, and halves of characters, which cannot be written at all.
+# of the text after them, and unpaired surrogates, which cannot be written at all.
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-# What a spreadsheet may take for the beginning of a formula (OWASP: CSV Injection), the wide forms too.
+# Characters that a spreadsheet may take for the beginning of a formula (OWASP: CSV Injection), with their wide forms.
 FORMULA = "=+-@\t\r\n＝＋－＠"
-MARK = "'"  # what spreadsheets take for: the rest is text
+MARK = "'"  # in a spreadsheet it means: the rest is text
 
 
 def visible(text: object, *, lines: bool = False) -> str:
-    r"""A text in which nothing acts on a terminal: what cannot be seen is written as an escape.
+    r"""Return a text in which nothing acts on a terminal: invisible characters become escapes.
 
-    With `lines` line ends stay what they are, for a message of several lines.
+    With `lines` line ends are unchanged, for a message of several lines.
 
     >>> print(visible("Fulton\x1b[31m\nred"))
     Fulton\x1b[31m\nred
@@ -42,9 +42,10 @@ def _escape(character: str) -> str:
 
 
 def for_a_spreadsheet(text: str) -> str:
-    """A cell of a CSV file: what would be a formula gets an apostrophe in front, which says that it is text.
+    """Return a cell of a CSV file: a text that would be a formula gets an apostrophe in front, which marks it as text.
 
-    So does what already begins with apostrophes and would then be a formula, so that `from_a_spreadsheet` is exact.
+    A text that begins with apostrophes and would then be a formula gets one, too, so that `from_a_spreadsheet` is
+    exact.
 
     >>> [for_a_spreadsheet(name) for name in ("=1+1", "Fulton", "'=1+1", "'s-Gravenhage")]
     ["'=1+1", 'Fulton', "''=1+1", "'s-Gravenhage"]
@@ -53,7 +54,7 @@ def for_a_spreadsheet(text: str) -> str:
 
 
 def from_a_spreadsheet(cell: str) -> str:
-    """The text that `for_a_spreadsheet` made a cell of."""
+    """Return the text of a cell that `for_a_spreadsheet` wrote."""
     return cell[1:] if cell.startswith(MARK) and _is_formula(cell) else cell
 
 
@@ -62,14 +63,14 @@ def _is_formula(text: str) -> bool:
 
 
 def nearest(word: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known word that is most like another one, if one is like it; capital letters do not count."""
+    """Return the known word that is most similar to a word, if any is similar; case does not matter."""
     folded = {name.casefold(): name for name in known}
     found = get_close_matches(str(word).casefold(), folded, n=1, cutoff=cutoff)
     return folded[found[0]] if found else None
 
 
 def did_you_mean(word: object, known: Iterable[str], what: str = "there are") -> str:
-    """A hint for an unknown word: the nearest known one, or all of them.
+    """Return a hint for an unknown word: the nearest known one, or all of them.
 
     >>> did_you_mean("conty", ["state", "county"]), did_you_mean("x", ["state", "county"])
     ("did you mean 'county'?", 'there are state, county')
@@ -90,7 +91,7 @@ SECRET_KEY = re.compile(
 
 
 def may_hold_secret(text: object) -> bool:
-    """Does a text look as if it held a password or a token? Such a text is not repeated in messages.
+    """Return whether a text may contain a password or a token. Such a text is not repeated in messages.
 
     >>> [may_hold_secret(text) for text in ("host=db password='x'", "PGPASSWORD=x", '{"api_key": "x"}', "people.csv")]
     [True, True, True, False]
@@ -102,17 +103,17 @@ def may_hold_secret(text: object) -> bool:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """The beginning of a text that is too long for a line."""
+    """Return the beginning of a text that is too long for a line."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, in its beginning if it is long."""
+    """Return a text in quotes; of a long one, its beginning."""
     return repr(shortened(text))
 
 
 def briefly(value: Any) -> str:
-    """The `repr` of a dataclass without what is in its arrays and long lists: their shapes instead."""
+    """Return the `repr` of a dataclass with shapes in place of its arrays and long lists."""
     parts = (f"{field.name}={_in_short(getattr(value, field.name))}" for field in fields(value) if field.repr)
     return f"{type(value).__name__}({', '.join(parts)})"
 

@@ -1,6 +1,7 @@
-"""Exact numbers from what people and strangers write, within bounds: no text makes the reader compute for hours.
+"""Exact numbers from untrusted text, within bounds: no text makes the reader compute for hours.
 
-`Fraction("1e999999999")` is a number of a billion digits. Nothing here means such a number, so it is refused unread.
+`Fraction("1e999999999")` is a number of a billion digits. No valid input contains such a number, so it is refused
+before it is computed.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from fractions import Fraction
 
 from tallytree.core.names import may_hold_secret
 
-LONGEST = 1000  # characters of a number; the exact amounts that we write have fewer than 200
-LARGEST_EXPONENT = 400  # beyond what a float can be
+LONGEST = 1000  # characters of a number; the exact amounts that tallytree writes have fewer than 200
+LARGEST_EXPONENT = 400  # beyond the range of a float
 
 _EXPONENT = re.compile(r"[eE]\s*([+-]?[\d_]+)")
 
 
 def exact_number(value: Fraction | Decimal | int | float | str) -> Fraction:
-    """The exact decimal (or fraction) that was written, or a ValueError if it is none, or out of all bounds.
+    """Return the exact decimal (or fraction) of a text or number, or raise ValueError.
 
     >>> exact_number(0.1), exact_number("1/3"), exact_number("2.5e-1")
     (Fraction(1, 10), Fraction(1, 3), Fraction(1, 4))
@@ -49,14 +50,14 @@ def exact_number(value: Fraction | Decimal | int | float | str) -> Fraction:
 
 
 def short(value: object, most: int = 60) -> str:
-    """A value as it is written in Python, cut where it is long: a message quotes what was found, not all of it.
+    """Return a value as Python writes it, truncated if it is long, so that a message can quote it.
 
     >>> short("1/0"), len(short("9" * 5000))
     ("'1/0'", 60)
     """
     if isinstance(value, int) and value.bit_length() > 1000:
-        return "a whole number of more than 300 digits"
+        return "an integer of more than 300 digits"
     if may_hold_secret(value):
-        return "a text that is not repeated here, for it may hold a secret"
+        return "a text that is not repeated here, because it may contain a secret"
     told = repr(value)
     return told if len(told) <= most else f"{told[: most - 2]} …"

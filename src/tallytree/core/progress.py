@@ -1,8 +1,7 @@
-"""How long work says where it is: one value, told to one kind of listener. Words are put on the screen at the very end.
+"""Progress of long work: one value that is passed to one kind of listener. Words are formatted only on display.
 
-Whoever works calls `progress(Stage("estimating", 3, 25))`; whoever shows it (a bar, a log, a test) is a function of a
-`Stage`. Everything in a stage is public. Who works on a piece of a stage does not know which, and says what part of its
-own work is done: `tell(0.5)`.
+A worker calls `progress(Stage("estimating", 3, 25))`. A listener (a bar, a log, a test) is a function of a `Stage`.
+Everything in a stage is public. A worker on a piece of a stage reports the completed part of its own work: `tell(0.5)`.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Stage:
-    """What is being done, and how much of it is done: `done` of `of` pieces, where that is known (`of` > 0).
+    """The current work and how much of it is done: `done` of `of` pieces, if that is known (`of` > 0).
 
-    Pieces are counted in `unit`, which is "%" where there is no better one. `about` has more words for who reads on. A
-    synthesis also says what its rounds have `spent` of a `budget`, in ρ; an experiment how many results were there
-    before it began (`resumed`) and how long the rest will take (`seconds_left`).
+    Pieces are counted in `unit`; the default is "%". `about` has more details. A synthesis also reports how much of a
+    `budget` its rounds have `spent`, in ρ. An experiment reports how many results existed before it began (`resumed`)
+    and how long the rest will take (`seconds_left`).
     """
 
     doing: str
@@ -36,19 +35,19 @@ Progress = Callable[[Stage], None]
 
 
 def silent(stage: Stage) -> None:
-    """Show nothing."""
+    """Ignore a stage."""
 
 
-Tell = Callable[[float], None]  # what part of the work is done, from 0 to 1
-STEPS = 1000  # that a stage in parts has
+Tell = Callable[[float], None]  # called with the part of the work that is done, from 0 to 1
+STEPS = 1000  # the number of steps in a stage that reports parts
 
 
 def nobody(part: float) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def in_percent(doing: str, progress: Progress) -> Tell:
-    """Tells of a stage by the part of it that is done; the stage begins now."""
+    """Return a function that reports the completed part of a stage; the stage begins now."""
 
     def tell(part: float) -> None:
         progress(Stage(doing, int(STEPS * part), STEPS, unit="%"))
@@ -58,7 +57,7 @@ def in_percent(doing: str, progress: Progress) -> Tell:
 
 
 def piece(tell: Tell, start: float, stop: float) -> Tell:
-    """For who does the work between two parts of a larger one.
+    """Return a `tell` for work that lies between two parts of a larger work.
 
     >>> piece(print, 0.5, 0.75)(0.5)
     0.625

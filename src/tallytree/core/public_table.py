@@ -1,6 +1,6 @@
-"""Public tables, all read in one way: CSV, Parquet, columns by name, or whatever speaks Arrow.
+"""Public tables, all read in one way: CSV, Parquet, columns by name, or any data with the Arrow interface.
 
-CSV is text throughout, so that the code 01001 keeps its zero. Nothing private is read here, so errors may quote cells.
+CSV is read as text, so that the code 01001 keeps its zero. Nothing private is read here, so errors may quote cells.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tallytree.core.errors import SpecError
 
 
 def public_table(source: Any, what: str = "table") -> Any:
-    """A pyarrow Table; `what` names it in errors."""
+    """Return a pyarrow Table; `what` names it in errors."""
     import pyarrow as pa
 
     if isinstance(source, str | PathLike):
@@ -47,7 +47,7 @@ def public_table(source: Any, what: str = "table") -> Any:
 
 
 def _of_columns(source: Mapping[Any, Any], what: str) -> Any:
-    """Columns by name as a table of text."""
+    """Return columns by name as a table of text."""
     import pyarrow as pa
 
     columns: dict[str, list[str]] = {}
@@ -82,24 +82,24 @@ def _file(path: str) -> Any:
 
 
 def text_columns(table: Any, names: Sequence[str]) -> list[list[str]]:
-    """The named columns of a pyarrow Table as stripped text."""
+    """Return the named columns of a pyarrow Table as stripped text."""
     return [[text(cell) for cell in table[name].to_pylist()] for name in names]
 
 
 def text(cell: Any) -> str:
-    """A cell as stripped text, '' where it is empty."""
+    """Return a cell as stripped text, '' if it is empty."""
     return "" if cell is None else str(cell).strip()
 
 
 def numbers(column: Any, what: str, *, whole: bool = False) -> Floats:
-    """A column of a pyarrow Table as numbers of at least 0, or a SpecError."""
+    """Return a column of a pyarrow Table as numbers of at least 0, or raise SpecError."""
     import pyarrow as pa
     from pyarrow import compute
 
     try:
         trimmed = compute.utf8_trim_whitespace(compute.fill_null(column.cast(pa.string()), ""))
         values: Floats = trimmed.cast(pa.float64()).to_numpy()
-    except pa.ArrowException:  # what only Python reads, or nobody: then the error quotes it
+    except pa.ArrowException:  # readable only in Python, or not at all: then the error quotes it
         values = np.array([_number(text(cell), what) for cell in column.to_pylist()], dtype=np.float64)
     bad = ~np.isfinite(values) | (values < 0) | (whole & (values != np.floor(values)))
     if bad.any():

@@ -1,4 +1,4 @@
-"""Rows by name. Rows for comparison only are in the lab, and are imported when somebody asks for one of them."""
+"""Rows by name. Rows for comparison only are in the lab, and are imported when one of them is requested."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Row = TypeVar("Row")
 class Registry(Mapping[str, Row]):
     """The package's own rows first, then those of a module of the lab.
 
-    This is the only way into the lab from outside it, apart from the command. A name that is not a row of the package
-    itself is looked up there, so nothing of the lab is imported for the package's own rows.
+    This is the only way into the lab from outside, apart from the command. An unknown name is looked up in the lab, so
+    nothing of the lab is imported for the package's own rows.
     """
 
     def __init__(self, own: Mapping[str, Row], lab_module: str) -> None:

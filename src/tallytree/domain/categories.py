@@ -1,8 +1,8 @@
-"""`Categories`: the public values by which groups are told apart besides their region and size, such as tenure.
+"""`Categories`: public values that classify groups besides their region and size, such as tenure.
 
-A group has one value of each category. Who decides it is part of the promise of privacy, so it is always said: where
-the *group* does (a household's building), a member who comes or goes leaves it as it is; where *members* do (has
-children), one member can move the whole group to another category.
+A group has one value of each category. The privacy guarantee depends on who decides the value, so this is always
+stated. If the *group* decides it (a household's building), it does not change when members join or leave. If *members*
+decide it (has children), one member can move the whole group to another category.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tallytree.core.arguments import expect, instance, several, told
 from tallytree.core.errors import SpecError
 
 DecidedBy = Literal["group", "members"]
-ALL = "all"  # stands for the sum over a category's values in tables
+ALL = "all"  # the sum over a category's values, in tables
 MOST_COLUMNS = 2
 FORM = 'by = {"tenure": {"values": ["owned", "rented"], "decided_by": "group"}}'
 RESERVED = (
@@ -26,13 +26,13 @@ RESERVED = (
     *("entities", "open_groups", "kind", "area"),
 )
 WHO = (
-    '"group" where no member changes it by coming or going (a tenure, a building), "members" where one can (has '
+    '"group" if it does not change when members join or leave (a tenure, a building), "members" if it can change (has '
     "children, origin of the oldest). There is no default, because privacy rests on it"
 )
 
 
 class AlikeValues(UserWarning):
-    """Two values of a category differ in capital letters or spaces alone."""
+    """Warn that two values of a category differ only in case or spaces."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Category:
             raise SpecError(f"the values of {self.name!r} are {told(self.values)}; expected a list of texts")
         values = tuple(self.values)
         if any(isinstance(value, bool) or not isinstance(value, str | int) for value in values):
-            raise SpecError(f"the values of {self.name!r} must be texts or whole numbers, as they stand in the column")
+            raise SpecError(f"the values of {self.name!r} must be texts or integers, as they appear in the column")
         values = tuple(map(str, values))
         object.__setattr__(self, "values", values)
         if len(values) < 2:
@@ -98,7 +98,7 @@ class Category:
             before = plain.setdefault(" ".join(value.casefold().split()), value)
             if before != value:
                 warnings.warn(
-                    f"the values {before!r} and {value!r} of {self.name!r} differ in capital letters or spaces alone",
+                    f"the values {before!r} and {value!r} of {self.name!r} differ only in case or spaces",
                     AlikeValues,
                     stacklevel=3,
                 )
@@ -204,7 +204,7 @@ class Categories:
         return [column.name for column in self.columns if column.decided_by == "group"]
 
     def __len__(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return prod(len(column.values) for column in self.columns)
 
     def places_of(self, values: Sequence[str]) -> tuple[int, ...]:
@@ -235,9 +235,9 @@ class Categories:
             told.append(
                 f"Each group has one of {len(column.values)} values of {column.name} ({listed}), "
                 + (
-                    "which its members decide: whoever comes or goes may move the whole group from one to another."
+                    "which its members decide: it can change for the whole group when a member joins or leaves."
                     if column.decided_by == "members"
-                    else "which the group decides: whoever comes or goes leaves it as it is."
+                    else "which the group decides: it does not change when members join or leave."
                 )
             )
         return " ".join(told)
@@ -261,7 +261,7 @@ class Categories:
             The categories.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AlikeValues)  # said when they were made
+            warnings.simplefilter("ignore", AlikeValues)  # warned about when they were created
             return cls(tuple(Category(**{**one, "values": tuple(one["values"])}) for one in values))
 
 
@@ -269,7 +269,7 @@ NO_CATEGORIES = Categories()
 
 
 def _category(name: Any, given: Any, decided_by: Any) -> Category:
-    """A category from its values, or from a mapping as a spec has it."""
+    """Return a category from its values, or from a mapping as a spec has it."""
     who = decided_by.get(name) if isinstance(decided_by, Mapping) else decided_by
     if not isinstance(given, Mapping):
         given = {"values": given}
@@ -287,14 +287,14 @@ def _category(name: Any, given: Any, decided_by: Any) -> Category:
 
 
 class Margin(NamedTuple):
-    """A sum over cells: what stands in the columns of a table, and the places of the cells."""
+    """A sum over cells: the texts for the columns of a table, and the indices of the cells."""
 
     values: tuple[str, ...]
     cells: tuple[int, ...]
 
 
 def margins(categories: Categories) -> tuple[Margin, ...]:
-    """The sum over all cells, and with two columns the sums over either; "all" stands for what is summed over.
+    """Return the sum over all cells and, with two columns, the sums over either one; "all" marks a summed column.
 
     Without categories there is nothing to sum over, and no margin.
 

@@ -1,13 +1,13 @@
 """Attributes of households and persons, and edit rules about them.
 
-An attribute is a name, and the values that it can have, in their order. A `Structure` has the roles of persons in a
-household and the rules that every household keeps.
+An attribute is a name and its possible values, in order. A `Structure` has the roles of persons in a household and the
+rules that every household satisfies.
 
-Roles of persons in a household: the head, the spouse, the children. Each person has one role, or is one of the rest.
+Examples of roles are the head, the spouse and the children. Each person has one role, or belongs to the rest.
 
-A role is told by a column's values (all roles by the same column, no value twice) or by the order of persons. Of
-several persons who could be in a role that is for one, the first in order has it, and the others are of the rest. So
-the map from persons to roles is total: whatever a household looks like, it says who is who, by that household alone.
+A role is defined by a column's values (all roles by the same column, no value twice) or by the order of persons. If
+several persons could be in a role for one person, the first in order has it, and the others belong to the rest. So the
+map from persons to roles is total: it is defined for every household, and depends on that household alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Attribute:
         object.__setattr__(self, "values", tuple(self.values))
         if self.cuts is not None:
             if not several(NUMBER).holds(self.cuts) or any(low >= high for low, high in pairwise(self.cuts)):
-                raise SpecError(f"attribute {self.name!r}: cuts must be finite numbers that rise")
+                raise SpecError(f"attribute {self.name!r}: cuts must be finite numbers in increasing order")
             object.__setattr__(self, "cuts", tuple(self.cuts))
             bins = len(self.values) - (self.missing is not None)
             if len(self.cuts) + 1 != bins:
@@ -125,13 +125,13 @@ class Attribute:
 # -------------------------------------------------------------------- conditions
 
 Number = Literal["exactly one", "at most one", "any"]
-# Attributes and the values that each may have: given as a mapping, kept as a tuple of pairs.
+# Attributes and their allowed values: given as a mapping, stored as a tuple of pairs.
 Condition = Any
-REST = "others"  # whoever has no role
+REST = "others"  # persons without a role
 
 
 def condition(given: Any, what: str) -> Condition:
-    """A mapping from attributes to values (or one value), as a frozen condition: all of them together must hold."""
+    """Return a mapping from attributes to values (or one value) as a frozen condition; all entries must hold."""
     if isinstance(given, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in given):
         given = dict(given)
     expect(given, MAPPING, what)
@@ -140,13 +140,13 @@ def condition(given: Any, what: str) -> Condition:
         listed = (values,) if isinstance(values, str) else values
         expect(listed, several(TEXT), f"{what}: the values of {name!r}")
         if not listed:
-            raise SpecError(f"{what}: {name!r} lists no value, so nothing could have it")
+            raise SpecError(f"{what}: {name!r} lists no value; give at least one")
         found.append((str(name), tuple(listed)))
     return tuple(found)
 
 
 def check_condition(given: Condition, known: Mapping[str, Attribute], what: str) -> None:
-    """Refuse attributes and values that are not there."""
+    """Refuse unknown attributes and values."""
     for name, values in given:
         if name not in known:
             raise SpecError(f"{what}: there is no attribute {name!r}; {did_you_mean(name, list(known), 'there are')}")
@@ -157,7 +157,7 @@ def check_condition(given: Condition, known: Mapping[str, Attribute], what: str)
 
 
 def condition_text(given: Condition) -> str:
-    """In words: age is child or adult, and sex is f."""
+    """Return the condition in words: age is child or adult, and sex is f."""
     return " and ".join(f"{name} is {' or '.join(values)}" for name, values in given)
 
 
@@ -201,7 +201,7 @@ class Role:
     def __post_init__(self) -> None:
         expect(self.name, TEXT, "a role's name")
         if not self.name or self.name == REST or "." in self.name:
-            raise SpecError(f"a role's name is a text without a point, and not {REST!r}: {self.name!r}")
+            raise SpecError(f"a role's name is a text without a full stop, and not {REST!r}: {self.name!r}")
         what = f"role {self.name!r}"
         expect(self.attribute, optional(TEXT), f"attribute of {what}")
         expect(self.values, several(TEXT), f"values of {what}")
@@ -210,20 +210,20 @@ class Role:
         object.__setattr__(self, "household", condition(self.household, f"household of {what}"))
         object.__setattr__(self, "may", condition(self.may, f"may of {what}"))
         if (self.attribute is None) == (self.position is None):
-            raise SpecError(f"{what} is told by an attribute and its values, or by a position: give one of the two")
+            raise SpecError(f"{what} needs either an attribute and its values, or a position")
         if self.position is None:
             if not self.values:
-                raise SpecError(f"{what} needs the values of {self.attribute!r} that tell it")
+                raise SpecError(f"{what} needs the values of {self.attribute!r} that define it")
             if self.household:
-                raise SpecError(f"{what}: household goes with a position; use a rule `has` instead")
+                raise SpecError(f"{what}: household is for roles by position; use a rule `has` instead")
         else:
             if self.values or self.position < 1:
-                raise SpecError(f"{what}: a position is a whole number of at least 1, and has no values")
+                raise SpecError(f"{what}: a position is an integer of at least 1, and has no values")
             if self.number == "any":
                 first = self.position == 1 and not self.household
                 object.__setattr__(self, "number", "exactly one" if first else "at most one")
             if self.number == "exactly one" and (self.position > 1 or self.household):
-                raise SpecError(f"{what}: not every household has such a person; say at most one")
+                raise SpecError(f"{what}: not every household has such a person; set number to 'at most one'")
         if self.number not in get_args(Number):
             raise SpecError(f"{what}: number is one of {', '.join(get_args(Number))}, not {self.number!r}")
 
@@ -283,7 +283,7 @@ class Role:
 
 
 def plain(given: Condition) -> dict[str, list[str]]:
-    """A condition as plain values."""
+    """Return a condition as plain values."""
     return {name: list(values) for name, values in given}
 
 
@@ -318,7 +318,7 @@ class Implies:
         object.__setattr__(self, "then", condition(self.then, "then of a rule"))
         expect(self.role, optional(TEXT), "role of a rule")
         if not self.then:
-            raise SpecError("a rule `implies` needs `then`: what must hold")
+            raise SpecError("a rule `implies` needs `then`: the values that must hold")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -408,11 +408,11 @@ class Below:
         for role in (self.role, self.than):
             _check_role(role, roles, "a rule `below`")
         if not roles[self.than].single:
-            raise SpecError(f"a rule `below` compares with one person, and {self.than!r} may be several")
+            raise SpecError(f"a rule `below` compares with one person, but {self.than!r} may be several")
         check_condition(((self.attribute, ()),), person, "a rule `below`")
         if self.by != 0 and numbers_of(person[self.attribute]) is None:
             raise SpecError(
-                f"a rule `below` has by = {self.by}, and the values of {self.attribute!r} are no numbers: leave it "
+                f"a rule `below` has by = {self.by}, but the values of {self.attribute!r} are not numbers: leave by "
                 "out, or give the attribute cuts"
             )
 
@@ -474,7 +474,7 @@ class Has:
     def in_words(self) -> str:
         """Return the rule in words."""
         if self.only:
-            return f"there is a {self.role} if {condition_text(self.household)}, and otherwise there is none"
+            return f"there is a {self.role} if {condition_text(self.household)}, and no {self.role} otherwise"
         return f"if {condition_text(self.household)}, there is a {self.role}"
 
     def to_json(self) -> dict[str, Any]:
@@ -495,7 +495,7 @@ class SizeClass:
     """
 
     attribute: str
-    sizes: Any  # given as a mapping, kept as rows of a value, the least and the most
+    sizes: Any  # given as a mapping, stored as rows of a value, the smallest and the largest number
 
     def __post_init__(self) -> None:
         expect(self.attribute, TEXT, "attribute of a rule `size_class`")
@@ -505,13 +505,16 @@ class SizeClass:
                 (value, one, one) if WHOLE.holds(one) else (value, *one) if several(WHOLE).holds(one) else ()
                 for value, one in given.items()
             ]
-        rows = Kind("rows of a value, the least and the most persons", lambda row: isinstance(row, list | tuple))
+        rows = Kind(
+            "rows of a value, the smallest and the largest number of persons", lambda row: isinstance(row, list | tuple)
+        )
         expect(given, several(rows), f"sizes of size_class of {self.attribute!r}")
         found = []
         for row in given:
             if len(row) != 3 or not several(WHOLE).holds(row[1:]) or not 0 <= row[1] <= row[2]:
                 raise SpecError(
-                    f"size_class of {self.attribute!r}: each value has a number of persons, or the least and the most"
+                    f"size_class of {self.attribute!r}: each value has a number of persons, or the smallest and the "
+                    "largest number"
                 )
             found.append((str(row[0]), int(row[1]), int(row[2])))
         if not found:
@@ -579,7 +582,7 @@ KINDS: dict[str, type[Rule]] = {"implies": Implies, "below": Below, "has": Has, 
 
 
 def rule_from_json(values: dict[str, Any]) -> Rule:
-    """What a rule's `to_json` wrote."""
+    """Return the rule that `to_json` wrote."""
     rest = {name: value for name, value in values.items() if name != "kind"}
     if values["kind"] == "size_class":
         rest["sizes"] = tuple(tuple(row) for row in rest["sizes"])
@@ -587,7 +590,7 @@ def rule_from_json(values: dict[str, Any]) -> Rule:
 
 
 def missing_together(attributes: Mapping[str, Attribute], names: tuple[str, ...]) -> tuple[Implies, ...]:
-    """Columns of which all are missing, or none: as rules that say so."""
+    """Return rules that say: of these columns, either all are missing or none."""
     if len(names) < 2:
         raise SpecError("missing_together needs at least two attributes")
     for name in names:
@@ -603,11 +606,11 @@ def missing_together(attributes: Mapping[str, Attribute], names: tuple[str, ...]
     )
 
 
-# -------------------------------------------------------------------- what can be compared
+# -------------------------------------------------------------------- comparisons
 
 
 def numbers_of(attribute: Attribute) -> list[tuple[float, float, bool]] | None:
-    """For each value but the missing one: the least number, the greatest, and can it be reached? None if no numbers."""
+    """Return for each value but the missing one (smallest, largest, is the largest attained); None if not numbers."""
     values = [value for value in attribute.values if value != attribute.missing]
     if attribute.cuts is not None:
         edges = [-inf, *attribute.cuts, inf]
@@ -619,7 +622,7 @@ def numbers_of(attribute: Attribute) -> list[tuple[float, float, bool]] | None:
 
 
 def may_be_below(attribute: Attribute, by: float) -> NDArray[np.bool_]:
-    """[codes, codes]: can the first be below the second by at least `by`?"""
+    """Return `[codes, codes]`: whether the first can be below the second by at least `by`."""
     codes = attribute.codes
     table = np.ones((codes, codes), bool)
     known = [code for code, value in enumerate(attribute.values) if value != attribute.missing]
@@ -641,7 +644,7 @@ def _check_role(role: str | None, roles: Mapping[str, Role], what: str) -> None:
 
 # -------------------------------------------------------------------- roles and rules together
 
-MOST_ROLES = 4  # for at most one person each: every one of them may be there or not
+MOST_ROLES = 4  # for at most one person each: any subset of them may be present
 
 
 @dataclass(frozen=True)
@@ -675,13 +678,13 @@ class Structure:
             raise SpecError("two roles have the same name")
         columns = {role.attribute for role in self.roles}
         if len(columns) > 1:
-            raise SpecError("all roles are told by the values of one attribute, or all by position")
+            raise SpecError("define all roles by the values of one attribute, or all by position")
         values = [value for role in self.roles for value in role.values]
         if twice := sorted({value for value in values if values.count(value) > 1}):
-            raise SpecError(f"a value tells one role: {', '.join(twice)} is named for two")
+            raise SpecError(f"a value defines one role: {', '.join(twice)} is named for two")
         places = sorted(role.position for role in self.roles if role.position is not None)
         if places != [*range(1, len(places) + 1)]:
-            raise SpecError("positions of roles are 1, 2, … without a gap, each once")
+            raise SpecError("positions of roles must be 1, 2, … without a gap, each once")
         if sum(role.number == "at most one" for role in self.roles) > MOST_ROLES:
             raise SpecError(f"there are more than {MOST_ROLES} roles of at most one person")
 
@@ -742,7 +745,7 @@ class Structure:
         for rule in self.rules:
             rule.check(named, household, person)
         if (least := len(self.single)) > most:
-            raise SpecError(f"there are {least} roles of one person, and a household has at most {most} persons")
+            raise SpecError(f"there are {least} roles of one person, but a household has at most {most} persons")
 
     def in_words(self) -> list[str]:
         """Return all rules in words, one line each, in the order in which broken ones are counted."""

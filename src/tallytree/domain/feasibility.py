@@ -1,8 +1,8 @@
-"""Can the rules be kept? A search for one household that keeps them all, of a given size and with somebody in a role.
+"""Check that rules can be satisfied, by searching for one household of a given size and with somebody in a role.
 
-Persons who have no role of their own stand under the same rules, so one of them speaks for all: where one is possible,
-any number of them is. What is left are the household, one person in each role and one of the rest, and of these only
-the attributes that rules name. They are set one after the other, and taken back where a rule is broken.
+Persons without a role of their own are subject to the same rules, so one of them represents all: if one is possible,
+any number is. The search is over the household, one person in each role and one of the rest, and only over the
+attributes that rules name. It assigns them one after the other and backtracks when a rule is broken.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy as np
 from tallytree.core.errors import SpecError
 from tallytree.domain.edit_rules import Attribute, Below, Condition, Has, Implies, SizeClass, Structure, may_be_below
 
-MOST_STEPS = 500_000  # values tried, before the search is given up
+MOST_STEPS = 500_000  # values tried before the search is abandoned
 
 Codes = dict[str, int]
 
 
 class Household(NamedTuple):
-    """A household that keeps all rules: codes by attribute, of the household and of each person in order."""
+    """A household that satisfies all rules: codes by attribute, of the household and of each person in order."""
 
     household: Codes
     persons: tuple[Codes, ...]
 
 
 class Search:
-    """The rules in codes, ready to be searched."""
+    """The rules in codes, ready for the search."""
 
     def __init__(
         self, structure: Structure, household: Sequence[Attribute], person: Sequence[Attribute], most: int
@@ -61,7 +61,8 @@ class Search:
     def household(
         self, size: int, *, role: str | None = None, fixed: Mapping[str, int] | None = None
     ) -> Household | None:
-        """One that keeps all rules and has `size` persons, one of them in `role` if one is named; None if none does.
+        """Return a household of `size` persons that satisfies all rules, with one in `role` if given; None if
+        impossible.
 
         `fixed` are codes of household attributes that it must have.
         """
@@ -82,7 +83,7 @@ class Search:
                 persons = self._persons(slots, home, refused, [])
                 if persons is not None:
                     everyone = [self._whole(person, self.people) for person in persons]
-                    # Whoever is beyond the slots is like the last of them, who is one of the rest.
+                    # Persons beyond the slots are like the last slot, which is one of the rest.
                     everyone += [everyone[-1]] * (size - len(everyone))
                     return Household(self._whole(home, self.home), tuple(everyone))
         return None
@@ -91,8 +92,8 @@ class Search:
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise SpecError(
-                "the rules are too entangled to tell whether they can be kept: name fewer attributes in them, or fewer "
-                "values of these"
+                "the rules are too complex to check whether they can be satisfied: name fewer attributes in them, or "
+                "fewer values of these"
             )
 
     @staticmethod
@@ -115,7 +116,7 @@ class Search:
                 yield from self._homes(rest, codes, size, fixed)
 
     def _roles(self, home: Codes) -> tuple[set[str], set[str]]:
-        """Who must be there, and who must not."""
+        """Return the roles that must be present, and those that must not."""
         needed, refused = set(), set()
         for rule in self.has:
             if self._matches(rule.household, home):
@@ -125,7 +126,7 @@ class Search:
         return needed, refused
 
     def _slots(self, size: int, home: Codes, needed: set[str], refused: set[str]) -> Iterator[list[str | None]]:
-        """The roles of persons in order, None for one of the rest."""
+        """Return the roles of persons in order, None for one of the rest."""
         structure = self.structure
         if structure.attribute is None:
             by_place: list[str | None] = [
@@ -165,7 +166,7 @@ class Search:
     def _people(
         self, slot: str | None, names: list[str], person: Codes, home: Codes, refused: set[str]
     ) -> Iterator[Codes]:
-        """The persons that keep the rules about one person."""
+        """Return the persons that satisfy the rules about one person."""
         if not names:
             role = self._role_of(slot, person)
             alone = (
@@ -203,7 +204,7 @@ class Search:
         return role_of_value(self.structure, self.people[name].values[codes[name]])
 
     def _compared(self, slots: list[str | None], persons: list[Codes]) -> bool:
-        """Does the newest person keep the rules that compare persons?"""
+        """Return whether the newest person satisfies the rules that compare persons."""
         newest = len(persons) - 1
         roles = [self._role_of(slot, person) for slot, person in zip(slots, persons, strict=False)]
         for rule, table in self.below:
@@ -226,7 +227,7 @@ class Search:
 
 
 def role_of_value(structure: Structure, value: str) -> str | None:
-    """The role of several persons that a value of the roles' attribute tells, if it tells one."""
+    """Return the role of several persons that a value of the roles' attribute defines, or None."""
     for role in structure.roles:
         if not role.single and value in role.values:
             return role.name
@@ -234,16 +235,17 @@ def role_of_value(structure: Structure, value: str) -> str | None:
 
 
 def possible_sizes(search: Search) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """For 0 … the most persons: is there such a household?"""
+    """Return for 0 … max_persons whether such a household exists."""
     return np.array([search.household(size) is not None for size in range(search.most + 1)])
 
 
 def check_possible(search: Search) -> None:
-    """Refuse rules that no household can keep, and roles that nobody can be in."""
+    """Refuse rules that no household can satisfy, and roles that nobody can be in."""
     sizes = range(search.most + 1)
     if not possible_sizes(search)[1:].any():
         raise SpecError(
-            "the rules contradict each other: no household with persons can keep them all. They are: " + _list(search)
+            "the rules contradict each other: no household with persons can satisfy all of them. They are: "
+            + _list(search)
         )
     for role in search.structure.roles:
         if not any(search.household(size, role=role.name) is not None for size in sizes):

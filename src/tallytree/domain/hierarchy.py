@@ -1,12 +1,12 @@
 """The public tree of regions: levels, regions in breadth-first order, parents and contiguous children.
 
-Every leaf lies on the last level: a branch that ends early is carried down as a chain of single children that bear
-its name. So each level covers everything, and "the counts of a level add up" holds on all of them.
+Every leaf lies on the last level: a branch that ends early is carried down as a chain of single children with its name.
+So each level covers everything, and the counts of every level add up to the total.
 
-Categories partition the groups, so a tree whose root has a child for each category is an ordinary hierarchy: what adds
-up, is measured and is estimated on any tree is so on this one. Below the root each level has the regions of one level
-of the region tree once for each category, category by category; so an array of a level is `[categories, regions, …]`.
-Tables over all categories are sums of it. Without categories the tree is that of the regions, with one cell for each.
+Categories partition the groups, so a tree whose root has a child for each category is an ordinary hierarchy: sums,
+measurements and estimates work on it as on any tree. Below the root each level has the regions of one level of the
+region tree once for each category, category by category; so an array of a level is `[categories, regions, …]`. Tables
+over all categories are sums of it. Without categories the tree is that of the regions, with one cell for each.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tallytree.domain.categories import NO_CATEGORIES, Categories, margins
 
 ROOT = "total"
 TOP = "all categories"
-MOST_ROWS = 1 << 31  # of a tree
+MOST_ROWS = 1 << 31  # the limit for a tree
 BLANK_ENDS = r"^$|^[\s\p{Z}\x1c-\x1f\x{85}]|[\s\p{Z}\x1c-\x1f\x{85}]$"
-UNWRITABLE = re.compile("[\ud800-\udfff]")  # halves of characters
+UNWRITABLE = re.compile("[\ud800-\udfff]")  # unpaired surrogates
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hierarchy:
-    """Regions in breadth-first order, so that a level and the children of a region are each one slice.
+    """Store regions in breadth-first order, so that a level and the children of a region are each one slice.
 
-    Make one with `from_levels`, `from_regions` or `from_edges`.
+    Create one with `from_levels`, `from_regions` or `from_edges`.
 
     >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"], "county": ["Fulton", "Kings"]}, ["state", "county"])
     >>> tree
@@ -57,11 +57,11 @@ class Hierarchy:
     parents: Integers  # the parent's index; -1 at the root
     level_starts: Integers  # level l holds the regions level_starts[l] … level_starts[l + 1] - 1
     child_starts: Integers  # region r has the children child_starts[r] … child_starts[r + 1] - 1
-    carried: NDArray[np.bool_]  # is this region its parent's only child, carried down under the same name?
-    by: Categories = NO_CATEGORIES  # what tells the regions apart besides their place
-    without: Hierarchy | None = None  # the regions without these categories, where there are any
+    carried: NDArray[np.bool_]  # whether a region is its parent's only child, carried down with the same name
+    by: Categories = NO_CATEGORIES  # the categories of the rows, besides regions
+    without: Hierarchy | None = None  # the regions without these categories, if any
 
-    # ---------------------------------------------------------------- making one
+    # ---------------------------------------------------------------- constructors
 
     @classmethod
     def from_levels(cls, table: Any, levels: Sequence[str], *, root: str = ROOT) -> Hierarchy:
@@ -199,9 +199,9 @@ class Hierarchy:
         known = set(children)
         roots = [child for child, parent in pairs if not parent] + [top for top in below if top not in known]
         if not roots:
-            raise SpecError("the edges form a cycle: every region is somebody's child, so there is no root")
+            raise SpecError("the edges form a cycle: every region has a parent, so there is no root")
         if len(roots) > 1:
-            raise SpecError(f"two roots or more: {_some(roots)}; expected one region that is nobody's child")
+            raise SpecError(f"two roots or more: {_some(roots)}; expected exactly one region without a parent")
         order: list[tuple[str, ...]] = [(roots[0],)]
         leaves: list[tuple[str, ...]] = []
         while order:
@@ -217,12 +217,12 @@ class Hierarchy:
         if levels is None:
             levels = [f"level {number}" for number in range(depth)]
         if len(levels) != depth:
-            raise SpecError(f"the tree has {depth} levels but {len(levels)} level names were given")
+            raise SpecError(f"the tree has {depth} levels, but {len(levels)} level names are given")
         return cls._from_paths(leaves, levels, ROOT)
 
     @classmethod
     def _from_arrays(cls, levels: Sequence[str], layout: Layout) -> Hierarchy:
-        """What `_from_paths` gives where all names are there, without a path for each leaf."""
+        """Return the result of `_from_paths` for a table without empty names, without building a path for each leaf."""
         starts = np.cumsum([0, *map(len, layout.names)])
         names = tuple(chain.from_iterable(texts.to_pylist() for texts in layout.names))
         carried = np.zeros(len(names), np.bool_)
@@ -255,7 +255,7 @@ class Hierarchy:
         if short:
             raise SpecError(f"a region is both a leaf and a parent: {_some('/'.join(path) for path in short)}")
         depth = len(levels)
-        # A node is (path to the named region, how often it was carried down).
+        # A node is (path to the named region, number of times it was carried down).
         layer: dict[tuple[tuple[str, ...], int], int] = {(paths[0][:1], 0): 0}
         names: list[str] = [paths[0][0]]
         full: list[tuple[str, ...]] = [paths[0][:1]]
@@ -340,12 +340,12 @@ class Hierarchy:
                 raise SpecError("levels, names and ids of regions must be texts")
             if UNWRITABLE.search("".join(texts)):
                 broken = [text for text in texts if UNWRITABLE.search(text)]
-                raise SpecError(f"a name cannot be written as UTF-8: {broken[0]!r}; it holds half of a character")
+                raise SpecError(f"a name cannot be written as UTF-8: {broken[0]!r}; it contains half of a character")
         shown, known = tuple(names), tuple(ids)
         return cls(
             levels=tuple(levels),
             names=shown,
-            ids=shown if known == shown else known,  # one and the same, so that no text is kept twice
+            ids=shown if known == shown else known,  # the same object, so that no text is stored twice
             parents=_frozen(above),
             level_starts=_frozen(np.array(starts, dtype=np.int64)),
             child_starts=_frozen(np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int64)),
@@ -364,10 +364,10 @@ class Hierarchy:
             "carried": self.carried.tolist(),
         }
 
-    # ---------------------------------------------------------------- asking it
+    # ---------------------------------------------------------------- properties and lookups
 
     def __len__(self) -> int:
-        """How many regions there are on all levels together."""
+        """Return the number of regions on all levels together."""
         return len(self.names)
 
     def __repr__(self) -> str:
@@ -552,17 +552,19 @@ class Hierarchy:
         ('GA [owned]', 'NY [owned]', 'GA [rented]', 'NY [rented]')
         """
         if self.by.columns:
-            raise SpecError("these regions are told apart by categories already")
+            raise SpecError("these regions already have categories")
         if not categories.columns:
             return self
         count, cells = len(categories), np.diff(self.level_starts)
         if count * len(self) >= MOST_ROWS:
-            raise SpecError(f"there are {count * len(self):,} regions times categories, more than can be handled")
+            raise SpecError(
+                f"there are {count * len(self):,} regions × categories, which is more than tallytree supports"
+            )
         top = TOP
         while top in self.levels:
             top += "*"
         names, ids, parents, carried = [self.names[0]], [self.ids[0]], [-1], [False]
-        starts = np.concatenate([[1], 1 + count * np.cumsum(cells)])  # of the tree's levels below its root
+        starts = np.concatenate([[1], 1 + count * np.cumsum(cells)])  # starts of the tree's levels below its root
         above_start = 0
         for level in range(self.depth):
             rows = self.level_slice(level)
@@ -674,7 +676,7 @@ def _checked_levels(levels: Sequence[str]) -> list[str]:
 
 
 def _with_columns(table: Any, names: Sequence[str]) -> Any:
-    """A public table of regions that has the named columns, as a pyarrow Table."""
+    """Return a public table of regions that has the named columns, as a pyarrow Table."""
     found = public_table(table, "region table")
     if missing := [name for name in names if name not in found.column_names]:
         hint = did_you_mean(missing[0], found.column_names, "it has")
@@ -683,7 +685,7 @@ def _with_columns(table: Any, names: Sequence[str]) -> Any:
 
 
 def _paths(columns: Sequence[Sequence[str]], levels: Sequence[str]) -> list[tuple[str, ...]]:
-    """The path of every row's leaf, from the top down."""
+    """Return the path of every row's leaf, from the top down."""
     paths = [_path(cells, levels) for cells in zip(*columns, strict=True)]
     if not paths:
         raise SpecError("the region table has no rows; expected one row per leaf region")
@@ -703,7 +705,9 @@ def _path(cells: tuple[str, ...], levels: Sequence[str]) -> tuple[str, ...]:
     if not path or "" in path:
         gap = levels[path.index("")] if path else levels[0]
         under = "/".join(cell for cell in cells if cell) or "an empty row"
-        raise SpecError(f"an empty name in column {gap!r} of the region table (at {under}); only the end may be empty")
+        raise SpecError(
+            f"an empty name in column {gap!r} of the region table (at {under}); only the end of a row may be empty"
+        )
     return path
 
 
@@ -733,10 +737,10 @@ def _inner_leaves(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _ids(
     full: Sequence[tuple[str, ...]], carried: Sequence[bool], starts: Sequence[int], levels: Sequence[str]
 ) -> tuple[str, ...]:
-    """A region's name where its level has no name that appears elsewhere too, otherwise its path below the root.
+    """Return each region's name if no other region has it, otherwise its path below the root.
 
-    A copy that was carried down has the id of the region it copies, with its level: `DC@county`. In the rare case that
-    ids made so collide, all are paths from the root, which cannot.
+    A carried-down copy has the id of the region it copies, with its level: `DC@county`. In the rare case that such ids
+    collide, all ids are paths from the root, which cannot collide.
     """
     paths = [["/".join(_escaped(name) for name in part) for part in (path[1:] or path, path)] for path in full]
     uses = Counter(path[-1] for path, copy in zip(full, carried, strict=True) if not copy)
@@ -771,22 +775,22 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 # -------------------------------------------------------------------- large region tables
 #
-# Where the regions of a large table go in the tree is found with whole columns, without a path for each leaf: one of 8
-# million leaves takes seconds so, and its texts are kept once. Whatever is out of the ordinary (an empty cell, a leaf
-# that is there twice, texts with blanks around them) is left to the functions above, which read row by row.
+# Regions of a large table are placed in the tree by column operations, without a path for each leaf: a table of 8
+# million leaves takes seconds, and its texts are stored once. Unusual input (an empty cell, a leaf
+# that appears twice, texts with blanks around them) is left to the functions above, which read row by row.
 
 
 class Layout(NamedTuple):
     """Regions in breadth-first order."""
 
-    names: list[Any]  # of each level, as Arrow arrays of texts
+    names: list[Any]  # the names of each level, as Arrow arrays of texts
     parents: Integers  # the parent's index; -1 at the root
 
 
 def lay_out_columns(columns: Sequence[Any], root: str) -> Layout | None:
-    """The regions of a table's columns of levels, from the top down; None where somebody has to look closer.
+    """Return the layout of a table's level columns, from the top down; None if the row-by-row functions must read it.
 
-    `root` is put above them where the first column has several names. Siblings keep the order of the rows.
+    `root` is put above them if the first column has several names. Siblings keep the order of the rows.
     """
     import pyarrow as pa
 
@@ -811,7 +815,7 @@ def lay_out_columns(columns: Sequence[Any], root: str) -> Layout | None:
 
 
 def _encoded(column: Any) -> tuple[Integers, Any] | None:
-    """A number for each cell, and the texts that these stand for; None where a text is not as it should be."""
+    """Return a number for each cell, and the texts of the numbers; None if a text is empty or has blanks around it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -820,7 +824,7 @@ def _encoded(column: Any) -> tuple[Integers, Any] | None:
         kind = kind.value_type
     if column.null_count or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return None
-    # In one piece before it is encoded: chunks would each bring a dictionary, and all of these would be unified.
+    # Combined before it is encoded: each chunk would have its own dictionary, and all of these would be unified.
     whole = column.cast(pa.large_string())
     whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
     found = whole.dictionary_encode()
@@ -832,9 +836,9 @@ def _encoded(column: Any) -> tuple[Integers, Any] | None:
 
 
 def _regions(above: Integers, codes: Integers, texts: int) -> tuple[Integers, Integers, Integers]:
-    """Each row's region on a level, in layout order; and of each region the one above it and the number of its name."""
+    """Return each row's region on a level, in layout order; and each region's parent and the number of its name."""
     keys = above * texts + codes
-    begins = np.flatnonzero(np.diff(keys, prepend=-1))  # of runs of rows in the same region
+    begins = np.flatnonzero(np.diff(keys, prepend=-1))  # starts of runs of rows in the same region
     runs = keys[begins]
     lengths = np.diff(begins, append=len(keys))
     if np.all(np.diff(runs) > 0):  # rows are in the tree's order

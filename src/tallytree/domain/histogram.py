@@ -1,8 +1,8 @@
 """Views of how many groups have each size, conversions between them, and distances.
 
-`counts` (H): groups of size s. `at_least` (T): groups of size s or more, s = 1 … K; with public totals G it is the
-papers' cumulative view by another name, H_c[s] = G − T[s + 1]. (`sorted_sizes`, H_g, is in `privacy.views`.)
-The last axis is always the size; the last size means "K or more".
+`counts` (H): groups of size s. `at_least` (T): groups of size s or more, s = 1 … K. With public totals G it equals the
+papers' cumulative view: H_c[s] = G − T[s + 1]. (`sorted_sizes`, H_g, is in `privacy.views`.) The last axis is always
+the size; the last size means "K or more".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tallytree.core.arrays import Integers
 
 
 def at_least(counts: Integers, first_size: int) -> Integers:
-    """T from H. Size 0, where it is counted, is in no T[s] and drops out.
+    """Return T from H. Size 0, if it is counted, is in no T[s] and drops out.
 
     >>> at_least(np.array([2, 0, 1]), first_size=1)
     array([3, 1, 1])
@@ -23,7 +23,7 @@ def at_least(counts: Integers, first_size: int) -> Integers:
 
 
 def counts_from_at_least(survivors: Integers, totals: Integers | None = None) -> Integers:
-    """H from T: H[s] = T[s] − T[s + 1]. With totals G the size-0 cell G − T[1] is put in front.
+    """Return H from T: H[s] = T[s] − T[s + 1]. With totals G the size-0 cell G − T[1] comes first.
 
     >>> counts_from_at_least(np.array([3, 1, 1]), totals=np.array(4))
     array([1, 2, 0, 1])
@@ -39,7 +39,7 @@ def counts_from_at_least(survivors: Integers, totals: Integers | None = None) ->
 
 
 def entities(counts: Integers, first_size: int) -> Integers:
-    """Σ_s s · H[s]: how many entities the groups of each row have, where those of the last size count as just that.
+    """Return Σ_s s · H[s], the number of entities in the groups of each row; the last size counts as exactly that.
 
     >>> entities(np.array([[2, 0, 1], [0, 0, 0]]), first_size=1)
     array([5, 0])
@@ -50,22 +50,22 @@ def entities(counts: Integers, first_size: int) -> Integers:
 
 
 def l1_distance(one: Integers, other: Integers) -> Integers:
-    """Σ_s |H[s] − H'[s]| for every region."""
+    """Return Σ_s |H[s] − H'[s]| for every region."""
     distance: Integers = np.abs(one - other).sum(axis=-1)
     return distance
 
 
 def earth_movers_distance(one: Integers, other: Integers, first_size: int) -> Integers:
-    """How many entities must be added or removed to turn one histogram into the other, for every region.
+    """Return how many entities must be added or removed to turn one histogram into the other, for every region.
 
-    Σ_s |T[s] − T'[s]|: with equal totals the papers' earth mover's distance; where totals differ, the groups that are
-    missing on one side count as groups of size 0.
+    This is Σ_s |T[s] − T'[s]|. With equal totals it is the papers' earth mover's distance. If totals differ, missing
+    groups count as groups of size 0.
     """
     return l1_distance(at_least(one, first_size), at_least(other, first_size))
 
 
 def size_label(size: int, max_size: int) -> str:
-    """How a size is shown: the last one stands for all larger ones too.
+    """Return how a size is displayed: the last one also stands for all larger ones.
 
     >>> size_label(7, max_size=7)
     '7 or more'

@@ -1,6 +1,6 @@
 """The public shape of household microdata: the attributes of households and persons, and the tables over them.
 
-Nothing here is ever taken from private rows: values, bins and the most persons of a household are stated beforehand.
+Nothing here is ever taken from private rows: values, bins and the largest number of persons are stated beforehand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallytree.domain.edit_rules import Structure
 from tallytree.domain.feasibility import Search, check_possible
 
 Counted = Literal["households", "persons"]
-SIZE = "persons"  # the name of the number of persons in a household, where a table has it as its first axis
+SIZE = "persons"  # the name of the first axis of a table, if that is the number of persons in a household
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:
-            raise SpecError(f"max_persons must be a whole number of at least 1, not {short(self.max_persons)}")
+            raise SpecError(f"max_persons must be an integer of at least 1, not {short(self.max_persons)}")
         for side in ("household", "person"):
             expect(getattr(self, side), several(instance(Attribute)), side)
             object.__setattr__(self, side, tuple(getattr(self, side)))
@@ -66,7 +66,7 @@ class Schema:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise SpecError(f"attributes of households and persons need different names; {', '.join(twice)} came twice")
         if SIZE in names:
-            raise SpecError(f"{SIZE!r} names the number of persons in a household; call the attribute something else")
+            raise SpecError(f"{SIZE!r} is reserved for the number of persons in a household; rename the attribute")
         expect(self.structure, optional(instance(Structure)), "structure")
         if self.structure is not None:
             household, person = (
@@ -77,7 +77,7 @@ class Schema:
 
     @cached_property
     def search(self) -> Search:
-        """The search for households that keep the rules."""
+        """Return the search for households that satisfy the rules."""
         return Search(self.structure or Structure(), self.household, self.person, self.max_persons)
 
     def attribute(self, name: str) -> Attribute:
@@ -101,7 +101,7 @@ class Schema:
 
     @property
     def domain_size(self) -> int:
-        """How many different households there can be, persons in order and at least one: HQR's d."""
+        """Return how many different households are possible, with persons in order and at least one: HQR's d."""
         persons = prod(attribute.codes for attribute in self.person)
         homes = prod(attribute.codes for attribute in self.household)
         return int(homes * sum(persons**number for number in range(1, self.max_persons + 1)))
@@ -141,10 +141,10 @@ class Schema:
 class Marginal:
     """Name a table of counts over the values of some attributes.
 
-    `of` "households" counts the households that have the values of `household` and, where `person` is not empty,
-    contain at least one person who has the values of `person` (the same person has them all). `of` "persons" counts
-    the persons who have the values of `person` and live in a household with those of `household`. With `size` the
-    number of persons in the household, 0 … max_persons, is one more attribute of the household.
+    `of` "households" counts the households that have the values of `household` and, if `person` is not empty, contain
+    at least one person who has the values of `person` (the same person has them all). `of` "persons" counts the persons
+    who have the values of `person` and live in a household with those of `household`. With `size` the number of persons
+    in the household, 0 … max_persons, is one more attribute of the household.
 
     `roles` are pairs of a role (of one person) and an attribute of whoever is in it: further attributes of the
     household. A household in which nobody is in a named role is not counted, and neither are the persons in the named
@@ -222,7 +222,7 @@ class Marginal:
         known = [attribute.name for attribute in schema.person]
         for role, name in self.roles:
             if not structure.role(role).single:
-                raise SpecError(f"a table by {name} of {role} needs a role of one person, and {role!r} may be several")
+                raise SpecError(f"a table by {name} of {role} needs a role of one person, but {role!r} may be several")
             if name not in known:
                 raise SpecError(f"persons have no attribute {name!r}; {did_you_mean(name, known, 'they have')}")
         if (self.of == "persons" or self.person) and schema.max_persons <= len(self.role_names):

@@ -1,26 +1,37 @@
-"""Microdata in: any table becomes private counts of groups by leaf region and size, checked and counted in its engine.
+"""Microdata input: any table becomes private counts of groups by leaf region and size, checked and counted in its
+engine.
 
-Nothing here prints, logs or raises a value of a private column; problems are reported as counts and column names.
+Nothing here prints, logs or raises a value of a private column. Problems are reported as counts and column names.
 
 **The domain of valid data.** The options, the hierarchy, the groups table and the schema are public and fixed. Given
-them, any number of rows, none included, is a valid table if each row is: it names a group and one leaf of the
-hierarchy, the quantity is a whole number from 0 to the bound, an entity is named where there is a column for it; if
-each group lies in one leaf (unless it may be split), or in the leaf that the groups table lists for it; and if each
-entity has one row (unless `rows_per_entity` bounds them). Valid households are those whose ids are unique, whose cells
-are values of the schema, and whose persons live in a household of the table, at most `max_persons` in each (unless
-`oversize` says whom to leave out). With categories, each group has one listed value of each. Neighbours are neighbours
-within this domain: it is closed under removing an entity or a group, so that a valid table stays valid; with one
-exception, a public list of groups that leaves categories to the rows, where no listed group may become empty.
+them, a table of any number of rows, including zero, is valid if these conditions hold:
 
-**What a refusal tells.** Data outside of the domain are refused before a budget is spent, with exact counts of bad
-rows. So that a run is refused depends on private rows, and so does its message: it is seen by whoever runs the command
-and is not protected by any budget. What can lead to it: rows without group, region, entity or household; regions or
-values that are not listed; names of several leaves; groups in several leaves, not in the groups table or elsewhere
-than there; quantities that are no whole number within the bound; entities or household ids that appear twice;
-households with too many persons; values that no category lists, groups with several of them, and listed groups without
-any entity where the rows tell the category; files that the engine cannot read; memory or disk that does not suffice.
-No number of valid rows is refused, with one exception: where regions are taken from the rows (`regions_are_public`), no
-rows are no regions. That tells nothing beyond the list of regions, which was declared public.
+- Each row names a group and one leaf of the hierarchy. Its quantity is an integer from 0 to the bound. If there is an
+  entity column, the row names an entity.
+- Each group lies in one leaf, unless groups may be split. If there is a groups table, the leaf is the one listed there.
+- Each entity has one row, unless `rows_per_entity` bounds the number of its rows.
+- With categories, each group has one listed value of each.
+
+Households are valid if their ids are unique, their cells are values of the schema, and each person lives in a household
+of the table, with at most `max_persons` in each (unless `oversize` says whom to leave out). Neighbours are neighbours
+within this domain. The domain is closed under removing an entity or a group, so a valid table stays valid. There is one
+exception: if a public list of groups leaves categories to the rows, no listed group may become empty.
+
+**What a refusal reveals.** Data outside the domain are refused before any budget is spent, with exact counts of bad
+rows. Whether a run is refused therefore depends on private rows, and so does the message. The person who runs the
+command sees it, and no budget protects it. A refusal can have these reasons:
+
+- rows without a group, region, entity or household;
+- regions or values that are not listed, or region names that stand for several leaves;
+- groups in several leaves, groups missing from the groups table, or groups listed there with another region;
+- quantities that are not integers within the bound;
+- entities or household ids that appear twice, or households with too many persons;
+- values that no category lists, groups with several values, or listed groups without any entity where the rows state
+  the category;
+- files that the engine cannot read, or too little memory or disk space.
+
+No number of valid rows is refused, with one exception: if the regions are taken from the rows (`regions_are_public`), a
+table without rows has no regions. This reveals nothing beyond the list of regions, which was declared public.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`Source`: a table of an engine, by a URL that has no secret in it.
+"""`Source`: a table of an engine, addressed by a URL without a secret.
 
-Passwords come from where the engine's own programs take them. A URL that has one is refused in words that do not repeat
-it, before it can reach a message, a record of the run or a connection.
+Passwords come from the place where the engine's own programs look for them. A URL with a password is refused in words
+that do not repeat it, before it can reach a message, a record of the run or a connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPARK = {"spark": "spark://HOST:PORT", "sc": "sc://HOST[:PORT][/;use_ssl=true]"}
 SCHEMES = (*POSTGRES, *SPARK, "duckdb")
 EXPECTED = f"postgresql://[USER@]HOST[:PORT]/DATABASE, {SPARK['spark']}, {SPARK['sc']} or duckdb://PATH"
 
-# What a PostgreSQL URL may say behind its question mark: whatever libpq takes that is not itself a secret.
+# The settings that a PostgreSQL URL may have after its question mark: those of libpq that are not secret.
 SETTINGS = (
     *("host", "hostaddr", "port", "dbname", "user", "service", "passfile", "options", "connect_timeout"),
     *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "krbsrvname", "channel_binding"),
@@ -91,7 +91,7 @@ class Source:
 
     @property
     def name(self) -> str | None:
-        """What the table is called, without its schema; files by their name, without folder and ending."""
+        """Return the table's name without its schema, or a file's name without folder and ending."""
         if self.table is None:
             return None
         kind, files, path = self.table.partition(".`")
@@ -101,18 +101,18 @@ class Source:
         return self.table.rpartition(".")[2].strip('"`')
 
 
-# Wrapped, so that no frame of a traceback holds a URL that was refused.
-Source.__init__ = from_outside("Making a source")(Source.__init__)  # type: ignore[method-assign]
+# Wrapped, so that no frame of a traceback holds a refused URL.
+Source.__init__ = from_outside("Creating a source")(Source.__init__)  # type: ignore[method-assign]
 
 
-def of_motherduck(text: str) -> bool:
-    """Is it a URL of MotherDuck, which may have a token in it?"""
+def is_motherduck(text: str) -> bool:
+    """Return whether the text is a URL of MotherDuck, which may contain a token."""
     return text.strip().lower().startswith(("md:", "motherduck:"))
 
 
 def refuse_url(text: Any, option: str) -> None:
-    """Refuse a URL where a path is expected, without repeating it: it may have a password in it."""
-    if isinstance(text, str) and of_motherduck(text):
+    """Refuse a URL where a path is expected. The message does not repeat it, because it may contain a password."""
+    if isinstance(text, str) and is_motherduck(text):
         raise SpecError(f"{option} is a URL of MotherDuck. {NO_MOTHERDUCK}")
     if isinstance(text, str) and "://" in text:
         raise SpecError(
@@ -120,15 +120,15 @@ def refuse_url(text: Any, option: str) -> None:
             '{ url = "…", table = "…" } in a spec'
         )
     if may_hold_secret(text):
-        raise SpecError(f"{option} is a path that looks as if it held a secret, so it is not repeated here. {WHERE}")
+        raise SpecError(f"{option} is a path that may contain a secret, so it is not repeated here. {WHERE}")
 
 
 def _check(url: str) -> None:
     scheme = url.partition("://")[0]
-    if of_motherduck(url):
+    if is_motherduck(url):
         raise SpecError(f"the source's URL is one of MotherDuck. {NO_MOTHERDUCK}")
     if "://" not in url or scheme not in SCHEMES:
-        raise SpecError(f"the source's URL is of no known kind; expected {EXPECTED}")
+        raise SpecError(f"the source's URL is of an unknown kind; expected {EXPECTED}")
     if scheme == "duckdb":
         if not url.partition("://")[2]:
             raise SpecError("the source's URL has no path; expected duckdb://PATH")
@@ -140,7 +140,8 @@ def _check(url: str) -> None:
         _ = parts.port
     except ValueError:
         raise SpecError(
-            f"the source's URL cannot be read (it is not repeated here, for it may hold a secret); expected {EXPECTED}"
+            "the source's URL cannot be read (it is not repeated here, because it may contain a secret); expected "
+            f"{EXPECTED}"
         ) from None
     if scheme in SPARK:
         path, _, settings = parts.path.partition(";") if scheme == "sc" else (parts.path, "", "")
@@ -155,7 +156,7 @@ def _check(url: str) -> None:
         raise SpecError(f"the source's URL has a password in it, which is not repeated here. {WHERE}")
     if parts.fragment or not {name for name, _ in asked} <= set(SETTINGS):
         raise SpecError(
-            f"the source's URL has settings that are not known here; expected {EXPECTED}, and behind a question mark "
+            f"the source's URL has unknown settings; expected {EXPECTED}, and behind a question mark "
             f"some of {', '.join(SETTINGS)}. {WHERE}"
         )
 
@@ -164,7 +165,7 @@ def _check(url: str) -> None:
 
 
 def paths_of(source: Any, option: str) -> list[str] | None:
-    """The files that a path, glob or list of paths stands for; None if it is none of these."""
+    """Return the files of a path, a glob or a list of paths; None for any other source."""
     if isinstance(source, Source) and source.path is not None:
         source = source.path
     if isinstance(source, str | PathLike):
@@ -186,14 +187,14 @@ def paths_of(source: Any, option: str) -> list[str] | None:
 
 
 def stem(path: str) -> str:
-    """A file's name without the ending that says its kind."""
+    """Return a file's name without the ending that names its kind."""
     name = Path(path).name
     endings = [ending for ending in KINDS if name.lower().endswith(ending)]
     return name[: -len(max(endings, key=len))] if endings else name
 
 
 def kind_of(paths: Sequence[str], option: str) -> str:
-    """What the files are, by the endings of their names: parquet, csv or duckdb."""
+    """Return the kind of the files by their endings: parquet, csv or duckdb."""
     kinds = set()
     for path in paths:
         endings = [ending for ending in KINDS if path.lower().endswith(ending)]

@@ -1,7 +1,7 @@
-"""A schema proposed from what is public: a codebook, or a sample that its user declares to be public.
+"""Propose a schema from public data: a codebook, or a sample that its user declares public.
 
-It is never taken from the private rows. A value that only one household has would then be in the schema because of that
-household, and a release could not hide it at any budget.
+A schema is never taken from the private rows. A value that only one household has would then be in the schema because
+of that household, and no budget could hide it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
     table = _texts(codebook, "codebook")
     columns = [*table]
     if lost := [name for name in ("attribute", "level", "value") if name not in columns]:
-        raise SpecError(f"the codebook has no column {', '.join(lost)}; expected attribute, level, value and maybe cut")
+        raise SpecError(
+            f"the codebook has no column {', '.join(lost)}; expected attribute, level, value and, optionally, cut"
+        )
     length = len(table["attribute"])
     cuts = table.get("cut", [None] * length)
     found: dict[str, dict[str, list[tuple[str, str]]]] = {level: {} for level in LEVELS}
@@ -54,14 +56,14 @@ def schema_from_codebook(codebook: Any, *, max_persons: int) -> Schema:
         zip(table["attribute"], table["level"], table["value"], cuts, strict=True), start=1
     ):
         if level not in LEVELS or not name or value is None:
-            raise SpecError(f"row {row} of the codebook needs an attribute, a value, and a level: household or person")
+            raise SpecError(f"row {row} of the codebook needs an attribute, a value and a level (household or person)")
         found[level].setdefault(name, []).append((value, (cut or "").strip()))
     household, person = (tuple(_attribute(name, rows) for name, rows in found[level].items()) for level in LEVELS)
     return Schema(household, person, max_persons)
 
 
 def values_from_codebook(codebook: Any, name: str) -> list[str]:
-    """The values of one attribute, in the order of a public table with the columns attribute and value."""
+    """Return the values of one attribute, in the order of a public table with the columns attribute and value."""
     table = _texts(codebook, "codebook")
     if lost := [column for column in ("attribute", "value") if column not in table]:
         raise SpecError(f"the codebook has no column {', '.join(lost)}; expected attribute and value")
@@ -120,7 +122,7 @@ def schema_from_sample(
     if sample_is_public is not True:
         raise SpecError(
             "a schema may be taken from rows only if they are public, since every value in it is published: say "
-            "sample_is_public=True if these are, and use a codebook otherwise"
+            "sample_is_public=True if these are public; otherwise use a codebook"
         )
     if most_values < 1 or bins < 2:
         raise SpecError("most_values must be at least 1 and bins at least 2")
@@ -142,7 +144,7 @@ def schema_from_sample(
 
 
 def _texts(source: Any, option: str) -> dict[str, list[str | None]]:
-    """A public table as columns of texts; empty cells are None, whole numbers have no point."""
+    """Return a public table as columns of texts; empty cells are None, and integers have no decimal point."""
     with workspace(None) as connect:
         opened = open_in_order(source, option, connect)
         cells = opened.run(f"Reading the {option}", lambda: opened.engine.rows(opened.table))
@@ -150,7 +152,7 @@ def _texts(source: Any, option: str) -> dict[str, list[str | None]]:
 
 
 def bin_names(edges: Sequence[str]) -> tuple[str, ...]:
-    """What the bins between cuts are called where they have no other names.
+    """Return default names for the bins between cuts.
 
     >>> bin_names(["18", "65"])
     ('below 18', '18 to 65', '65 or more')
@@ -196,13 +198,13 @@ def _proposed(name: str, cells: list[str | None], most_values: int, bins: int) -
             "give its values or bins in a codebook"
         )
     cuts = sorted({numbers[len(numbers) * part // bins] for part in range(1, bins)} - {numbers[0]})
-    if not cuts:  # nearly all rows have the least number
+    if not cuts:  # nearly all rows have the smallest number
         cuts = [next(number for number in numbers if number > numbers[0])]
     return Attribute(name, (*bin_names([as_text(cut) for cut in cuts]), *last), tuple(cuts), missing)
 
 
 def _in_order(texts: list[str]) -> list[str]:
-    """By number if all are numbers, otherwise by text."""
+    """Sort by number if all texts are numbers, otherwise by text."""
     try:
         return sorted(texts, key=float)
     except ValueError:

@@ -1,9 +1,9 @@
-"""Household microdata as integer codes: who is who in them, who breaks a rule, and the true counts of any table.
+"""Household microdata as integer codes: roles, broken rules, and the true counts of any table.
 
-A table is counted in one pass over the codes, never query by query. What it returns is as private as the codes are:
-on private codes only `privacy.run` calls `marginal_counts`, on codes that are public or made up
-`tallytree.lab` does. Drawn households are counted by the same loops, through `table_counts`. It and `broken` are the
-only readings of roles: what is measured, checked for the data holder, drawn and found in files all goes by them.
+A table is counted in one pass over the codes, never query by query. The result is as private as the codes. On private
+codes only `privacy.run` calls `marginal_counts`; on public or simulated codes `tallytree.lab` does. Drawn households
+are counted by the same loops, through `table_counts`. Only these loops and `broken` determine roles, so measuring,
+checking, drawing and verifying use the same roles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tallytree.tables.group_sizes import Unsharable
 Codes = NDArray[Any]  # of the smallest unsigned type that holds an attribute's codes
 
 MOST_CELLS = 1 << 27  # of one table: a gigabyte of counts
-NOT_COUNTED = -1  # the place of a household or person that a table leaves out
+NOT_COUNTED = -1  # the index of a household or person that a table omits
 Flags = NDArray[np.bool_]
 
 NOBODY = -1
@@ -35,10 +35,10 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HouseholdCodes(Unsharable):
-    """One row per household and one per person, attributes as codes; a household's persons stand together.
+    """One row per household and one per person, with attributes as codes; the persons of a household are adjacent.
 
-    Household h has the persons `starts[h]` up to `starts[h + 1]`, at most `schema.max_persons` of them. `left_out` are
-    the persons beyond that, if there were any: the household and the codes of each. No table counts them.
+    Household h has the persons `starts[h]` up to `starts[h + 1]`, at most `schema.max_persons` of them. `left_out` has
+    any further persons: the household and the codes of each. No table counts them.
     """
 
     schema: Schema
@@ -50,7 +50,7 @@ class HouseholdCodes(Unsharable):
     def __post_init__(self) -> None:
         sizes = np.diff(self.starts)
         if self.starts.ndim != 1 or len(self.starts) < 1 or self.starts[0] != 0 or np.any(sizes < 0):
-            raise DataError("the places where households' persons start must rise from 0")
+            raise DataError("`starts` must begin at 0 and must not decrease")
         if np.any(sizes > self.schema.max_persons):
             raise DataError(f"a household has more persons than max_persons={self.schema.max_persons}")
         rows = ((self.schema.household, self.household, len(sizes)), (self.schema.person, self.person, self.starts[-1]))
@@ -62,7 +62,7 @@ class HouseholdCodes(Unsharable):
 
     @property
     def number(self) -> int:
-        """How many households there are."""
+        """Return the number of households."""
         return len(self.starts) - 1
 
     def __repr__(self) -> str:
@@ -70,16 +70,18 @@ class HouseholdCodes(Unsharable):
 
 
 def code_type(codes: int) -> Any:
-    """The smallest unsigned type for the codes 0 … codes − 1."""
+    """Return the smallest unsigned type for the codes 0 … codes − 1."""
     return np.min_scalar_type(max(codes - 1, 0))
 
 
 def grouped(
     schema: Schema, household: Mapping[str, Codes], person: Mapping[str, Codes], home: NDArray[Any], number: int
 ) -> HouseholdCodes:
-    """Codes of persons in any order: `home` says for each in which of the `number` households it lives."""
+    """Sort codes of persons in any order by household; `home` is each person's household among the `number`
+    households.
+    """
     if len(home) and (np.min(home) < 0 or np.max(home) >= number):
-        raise DataError("a person lives in a household that is not there")
+        raise DataError("a person's household is not among the households")
     starts = np.zeros(number + 1, np.int64)
     np.cumsum(np.bincount(home, minlength=number), out=starts[1:])
     if not np.all(home[1:] >= home[:-1]):
@@ -89,27 +91,28 @@ def grouped(
 
 
 def check_size(marginal: Marginal, schema: Schema) -> None:
-    """Refuse a table that does not fit the schema, or has too many cells to be counted."""
+    """Refuse a table that does not fit the schema or has too many cells to be counted."""
     marginal.check(schema)
     cells = marginal.cells(schema)
     if cells > MOST_CELLS:
         raise SpecError(
-            f"the table of {marginal.describe()} has {cells:,} cells; the most is {MOST_CELLS:,}: name fewer attributes"
+            f"the table of {marginal.describe()} has {cells:,} cells; the maximum is {MOST_CELLS:,}: name fewer "
+            "attributes"
         )
 
 
 def marginal_counts(codes: HouseholdCodes, marginal: Marginal) -> Integers:
-    """The true counts of `marginal`, in its shape."""
+    """Return the true counts of `marginal`, in its shape."""
     check_size(marginal, codes.schema)
     return table_counts(marginal, Rows(codes.schema, codes.starts, codes.household, codes.person))
 
 
 def table_counts(marginal: Marginal, rows: Rows) -> Integers:
-    """The counts of `marginal` over any columns of codes, private or drawn.
+    """Return the counts of `marginal` over columns of codes, private or drawn.
 
-    With person attributes a table of households counts a household once in each cell that any of its persons has,
-    however many of them have it. In a table by role a household without such a person is in no cell, and the persons
-    in these roles are not counted themselves.
+    If a table of households has person attributes, a household counts once in each cell that any of its persons has,
+    however many of them have it. In a table by role, a household without a person in that role is in no cell, and
+    persons in these roles are not counted separately.
     """
     schema, starts, person = rows.schema, rows.starts, rows.person
     shape, cells = marginal.shape(schema), marginal.cells(schema)
@@ -117,7 +120,7 @@ def table_counts(marginal: Marginal, rows: Rows) -> Integers:
     axes += [(rows.household[name], schema.attribute(name).codes) for name in marginal.household]
     named = {name: holders(rows, rows.structure.role(name)) for name in marginal.role_names}  # who is in each role
     counted = np.all([who >= 0 for who in named.values()], axis=0) if named else None
-    # Where nobody is in the role any person's code will do: the household is taken out below.
+    # If nobody is in the role, any person's code will do: the household is removed below.
     axes += [
         (person[name][np.maximum(named[role], 0)] if starts[-1] else 0, schema.attribute(name).codes)
         for role, name in marginal.roles
@@ -141,7 +144,7 @@ def table_counts(marginal: Marginal, rows: Rows) -> Integers:
 
 
 def _places(axes: Sequence[tuple[Any, int]], rows: int) -> tuple[Integers, int]:
-    """Each row's place among the cells of the axes, and how many cells they have."""
+    """Return the cell index of each row among the cells of the axes, and the number of cells."""
     places, width = np.zeros(rows, np.int64), 1
     for column, length in axes:
         if width > 1:
@@ -168,7 +171,7 @@ def _count_persons(
 def _count_homes(
     starts: Integers, home_places: Integers, person_places: Integers, seen: Integers, counts: Integers
 ) -> None:
-    """`seen` holds for each cell of the person attributes the last household that was counted in it."""
+    """Count households once per cell; `seen` holds, for each cell, the last household that was counted in it."""
     width = len(seen)
     for home in range(len(home_places)):
         first = home_places[home] * width
@@ -183,13 +186,13 @@ def _count_homes(
 
 def _check_codes(attribute: Attribute, column: Codes, length: int) -> None:
     if column.shape != (length,) or column.dtype.kind not in "ui":
-        raise DataError(f"the codes of {attribute.name!r} must be whole numbers, one for each row")
+        raise DataError(f"the codes of {attribute.name!r} must be integers, one for each row")
     if length and (np.min(column) < 0 or np.max(column) >= attribute.codes):
         raise DataError(f"the codes of {attribute.name!r} must be 0 to {attribute.codes - 1}")
 
 
 def attributes_text(schema: Schema) -> str:
-    """A schema's names and bound, for a repr."""
+    """Return a schema's attribute names and bound, for a repr."""
     homes = ", ".join(attribute.name for attribute in schema.household) or "none"
     people = ", ".join(attribute.name for attribute in schema.person) or "none"
     return f"of households: {homes}; of persons: {people}; at most {schema.max_persons} persons"
@@ -200,7 +203,7 @@ def attributes_text(schema: Schema) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some households as columns of codes; household h has the persons `starts[h]` up to `starts[h + 1]`."""
+    """Households as columns of codes; household h has the persons `starts[h]` up to `starts[h + 1]`."""
 
     schema: Schema
     starts: Integers
@@ -211,21 +214,23 @@ class Rows:
 
     @property
     def structure(self) -> Structure:
-        """The schema's, or one that says nothing."""
+        """Return the schema's edit rules, or an empty set of rules."""
         return self.schema.structure or Structure()
 
     @property
     def sizes(self) -> Integers:
-        """How many persons each household has."""
+        """Return the number of persons of each household."""
         return np.diff(self.starts)
 
     @property
     def homes(self) -> Integers:
-        """Each person's household."""
+        """Return the household of each person."""
         return np.repeat(np.arange(len(self.starts) - 1), self.sizes)
 
     def holds(self, condition: Condition, homes: Integers | None = None) -> Flags:
-        """Which households have the condition's values; with `homes` which persons, each with its household's."""
+        """Return which households have the condition's values; with `homes`, which persons do, each with its
+        household's values.
+        """
         found = np.ones(len(self.starts) - 1 if homes is None else len(homes), bool)
         for name, values in condition:
             allowed = _allowed(self.schema, name, values)
@@ -244,7 +249,7 @@ def _allowed(schema: Schema, name: str, values: tuple[str, ...]) -> Flags:
 
 
 def holders(rows: Rows, role: Role) -> Integers:
-    """For each household the person in a role of one person, the first who could be; NOBODY where there is none."""
+    """Return for each household the first person who can have a role of one person, or NOBODY."""
     found = np.full(len(rows.starts) - 1, NOBODY, np.int64)
     if role.position is not None:
         there = (rows.sizes >= role.position) & rows.holds(role.household)
@@ -257,7 +262,7 @@ def holders(rows: Rows, role: Role) -> Integers:
 
 
 def in_role(rows: Rows, role: Role) -> Flags:
-    """Which persons are in a role."""
+    """Return which persons are in a role."""
     if not role.single:
         return _could_be(rows, role)
     flags = np.zeros(int(rows.starts[-1]), bool)
@@ -272,7 +277,7 @@ def _could_be(rows: Rows, role: Role) -> Flags:
 
 @dataclass(frozen=True, eq=False)
 class Broken:
-    """A rule in words, the households that break it, and the persons who do, where it is about persons."""
+    """A rule in words, the households that break it and, if the rule is about persons, the persons who do."""
 
     words: str
     households: Flags
@@ -280,7 +285,7 @@ class Broken:
 
 
 def broken(rows: Rows) -> list[Broken]:
-    """Each rule with who breaks it, in the order of `Structure.in_words`."""
+    """Return each rule with the households and persons that break it, in the order of `Structure.in_words`."""
     structure, found = rows.structure, []
     if not structure.empty:
         found.append(rows.sizes == 0)
@@ -305,7 +310,7 @@ def broken(rows: Rows) -> list[Broken]:
 
 
 def any_broken(rows: Rows) -> Flags:
-    """Which households break a rule."""
+    """Return which households break a rule."""
     flags = np.zeros(len(rows.starts) - 1, bool)
     for rule in broken(rows):
         flags |= rule.households

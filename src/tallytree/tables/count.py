@@ -1,12 +1,12 @@
-"""What a row counts as: rows to entities to groups to counts by (leaf, size), in one query, in the engine.
+"""The counting query: from rows to entities to groups to counts by (leaf, size), in one query in the engine.
 
-This module, `sql` and the options in `group_sizes` decide the private counts. How an engine runs a query is not here,
-and neither is the text that says what is wrong with the data.
+This module, `sql` and the options in `group_sizes` decide the private counts. Other modules run queries on engines and
+describe problems in the data.
 
-All that decides whether data are accepted is in the one query, which reads each row once. So what is counted is what
-was checked, also where the rows of a source change from query to query. Only the last, small table reaches Python: at
-most (leaves + 2) × (sizes + 1) rows. The query counts trouble on its way at next to no cost; what the trouble is,
-`check` finds out, and only if there is any.
+One query decides whether data are accepted, and it reads each row once. So the rows that are checked are the rows that
+are counted, even if the rows of a source change from query to query. Only the last, small table reaches Python: at most
+(leaves + 2) × (sizes + 1) rows. The query also counts problems, at almost no cost. `check` finds out what they are, and
+only if there are any.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tallytree.tables.group_sizes import GroupSizes, Options, Sealed
 from tallytree.tables.sql import UNSIGNED, WHOLE, Cell, Table, literal, quoted, select
 
 KEY_BYTES = 32
-ENGINES = ("duckdb", "pyspark", "postgres")  # that have SHA-256, by the names that Ibis gives them
-NOWHERE = -1  # no region, or one that is not in the hierarchy
+ENGINES = ("duckdb", "pyspark", "postgres")  # engines with SHA-256, by their names in Ibis
+NOWHERE = -1  # no region, or a region outside the hierarchy
 AMBIGUOUS = -2  # a name that stands for several leaves
 
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})\z"
@@ -37,12 +37,12 @@ Keys = dict[tuple[str, ...], int]
 def group_sizes(
     counting: Counting, fetch: Callable[[str], Any], explain: Callable[[], None], hierarchy: Hierarchy
 ) -> GroupSizes:
-    """The private counts, sealed, with the public facts that they were counted under.
+    """Return the private counts, sealed, with the public facts that they were counted under.
 
-    `fetch` runs a query. If the query met any trouble, or no rows, `explain` raises what is wrong.
+    `fetch` runs a query. If the query meets a problem or has no rows, `explain` raises the reasons.
     """
     options = counting.options
-    # Which rows are kept is random. The query finds trouble on all rows, kept or not, so a refusal is not random.
+    # The selection of rows is random. The query finds problems in all rows, selected or not, so refusals are not.
     key = None if options.rows_per_entity is None else fresh_key()
     cells = fetch(counting.query(key))
     trouble = int(np.sum(_numbers(cells, "trouble")))
@@ -50,7 +50,7 @@ def group_sizes(
         explain()
     if trouble:
         raise DataError(
-            f"{trouble:,} groups cannot be counted, and a second look found no reason: the rows changed meanwhile, or "
+            f"{trouble:,} groups cannot be counted, and a second query found no reason: the rows changed meanwhile, or "
             "differ from query to query. Nothing was spent. Read from a table, or a file, that does not change"
         )
     counts = as_counts(cells, options, hierarchy.leaf_count)
@@ -74,13 +74,15 @@ def group_sizes(
 
 
 def as_counts(cells: Any, options: Options, leaf_count: int) -> Integers:
-    """The counts `[leaves, sizes]` of the query's result, which must be free of trouble; leaves are by category."""
+    """Return the counts `[leaves, sizes]` of the query's result, which must be free of problems; leaves are by
+    category.
+    """
     first = options.first_size
     leaf, size, groups = (_numbers(cells, name) for name in ("leaf", "size", "groups"))
     if options.by.columns:  # the leaves of a tree by category are those of the regions, category by category
         leaf, leaf_count = _numbers(cells, "category") * leaf_count + leaf, len(options.by) * leaf_count
     counts = np.zeros((leaf_count, options.max_size + 1 - first), dtype=np.int64)
-    counted = size >= first  # without a public list a group whose quantities sum to 0 is not known to exist
+    counted = size >= first  # without a public list, a group whose quantities sum to 0 is unknown
     np.add.at(counts, (leaf[counted], size[counted] - first), groups[counted])
     return counts
 
@@ -92,45 +94,45 @@ def _numbers(cells: Any, name: str) -> Integers:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counting:
-    """The tables of an engine, and what is counted of them."""
+    """The tables of an engine, and the options of the count."""
 
     rows: Table
     groups: Table | None  # the public list of groups
     options: Options
-    put: Callable[[Any], Table]  # from Arrow data to a table of the engine
+    put: Callable[[Any], Table]  # copies Arrow data to a table of the engine
 
     @property
     def region_in_rows(self) -> bool:
-        """Do the rows say in which region they are? If not, the list of groups does."""
+        """Return whether the rows name their region; otherwise the list of groups does."""
         return bool(self.options.region) and set(self.options.region) <= set(self.rows.kinds)
 
     @property
     def group(self) -> tuple[Cell, Cell]:
-        """The column that names a row's group, and that of the list: as they are if they can be compared, or as text.
+        """Return the group columns of the rows and of the list: unchanged if they can be compared, otherwise as text.
 
-        Where an entity's rows are merged, a group must have a greatest value. Some engines have none of booleans, of
-        UUIDs or of bytes.
+        Merging an entity's rows takes the greatest value of a group. Some engines have no greatest value of booleans,
+        UUIDs or bytes.
         """
         options, own = self.options, self.rows[self.options.group]
         listed = own if self.groups is None else self.groups[options.group]
-        alike = own.kind == listed.kind or (own.is_text and listed.is_text) or (own.is_whole and listed.is_whole)
+        alike = own.kind == listed.kind or (own.is_text and listed.is_text) or (own.is_integer and listed.is_integer)
         merged = options.entity is not None and options.rows_per_entity is None
         if alike and (own.is_text or own.is_numeric or not merged):
             return own, listed
         return Cell(own.as_text, "VARCHAR"), Cell(listed.as_text, "VARCHAR")
 
     def query(self, key: str | None) -> str:
-        """Counts of groups by (leaf, size), and how many of them are in any trouble.
+        """Return the query for counts of groups by (leaf, size), and the number of them with any problem.
 
-        With a bound on an entity's rows, `truncated` marks at most so many of each entity as `kept`, by the `key`. It
-        is given what counting uses of a row (group, leaf, category, weight) and no more, so that rows which it cannot
-        tell apart count the same.
+        With a bound on an entity's rows, `truncated` marks at most so many rows of each entity as `kept`, by the `key`.
+        It sees only the columns that counting uses (group, leaf, category, weight), so rows that agree in them count
+        the same.
 
-        *The random selection decides sizes and nothing else.* Rows that are not kept stay in the query with a weight
-        of 0. So trouble, and the leaf and category of a group, are functions of all rows: a table is accepted under
-        every key or under none, and each group has the same leaf and category under every key. A group that keeps no
-        row has size 0. Where sizes start at 1 it is then not counted; only if the public list has the group, and its
-        rows tell its category, is it counted as size 1, because the domain says that somebody is in it
+        *The random selection decides sizes and nothing else.* Rows that are not kept stay in the query with a weight of
+        0. So problems, and the leaf and category of a group, are functions of all rows: a table is accepted under every
+        key or under none, and each group has the same leaf and category under every key. A group without a kept row has
+        size 0. Where sizes start at 1 it is then not counted, with one exception: if the public list has the group, and
+        its rows state its category, it is counted as size 1, because in the domain every such group has an entity
         (`Neighbours.sensitivity`).
         """
         options = self.options
@@ -148,7 +150,9 @@ class Counting:
     # ---------------------------------------------------------------- rows
 
     def _rows(self, key: str | None) -> str:
-        """A line for each row: its group, its leaf and category if it tells them, its `weight`, and is it `bad`?"""
+        """Return a query with a line for each row: its group, its leaf and category if it has them, `weight`
+        and `bad`.
+        """
         options, table = self.options, self.rows
         cells = {"group_key": self.group[0].text, **self.weight()}
         if self.region_in_rows or self.groups is None:
@@ -161,19 +165,19 @@ class Counting:
         rows = f"({select(cells | {'entity': entity.text}, table.source)}) AS given"
         nobody = Cell("entity", entity.kind).is_missing
         if options.rows_per_entity is None:
-            # One row for each entity, which is bad if the entity had several, or is missing. So whatever the query
-            # reads, no entity adds more than one row to what is counted.
+            # One row for each entity, which is bad if the entity had several or is missing. So for any rows that
+            # the query reads, no entity adds more than one row to what is counted.
             merged = {name: f"max({name})" for name in cells}
             merged["bad"] = f"CASE WHEN {nobody} OR count(*) > 1 THEN 1 ELSE max(bad) END"
             return select(merged, rows, " GROUP BY entity")
         flagged = {name: name for name in ("entity", *cells)} | {"bad": f"CASE WHEN {nobody} THEN 1 ELSE bad END"}
-        lots = self.put({"lot_key": [key]}).name
-        return truncated(select(flagged, rows), [*cells], options.rows_per_entity, entity="entity", lots=lots)
+        key_table = self.put({"hash_key": [key]}).name
+        return truncated(select(flagged, rows), [*cells], options.rows_per_entity, entity="entity", key_table=key_table)
 
     def category(self, table: Table) -> dict[str, str]:
-        """The place of a row's cell among all, or NOWHERE; no column where there is one cell.
+        """Return the index of a row's cell among all, or NOWHERE; no column if there is only one cell.
 
-        Values are compared as text. The queries after it see places and no values.
+        Values are compared as text. Later queries see indices and no values.
         """
         columns = self.options.by.columns
         if not columns:
@@ -186,7 +190,9 @@ class Counting:
         return {"category": code}
 
     def category_code(self, table: Table, at: int) -> str:
-        """The place of a row's value among those of one category; NOWHERE, or the stated other value, if none."""
+        """Return the index of a row's value in one category: the index of `other` if unlisted, or NOWHERE without
+        `other`.
+        """
         column = self.options.by.columns[at]
         cell = table[column.name]
         unknown = NOWHERE if column.other is None else column.values.index(column.other)
@@ -194,7 +200,9 @@ class Counting:
         return f"(CASE {cell.text if cell.is_text else cell.as_text} {cases} ELSE {unknown} END)"
 
     def weight(self) -> dict[str, str]:
-        """What a row adds to its group (cut to max_size, so sums stay small), and `bad`: is it 1 where it cannot?"""
+        """Return what a row adds to its group (cut to max_size, so sums stay small), and `bad`: 1 if the value is
+        invalid.
+        """
         options = self.options
         if options.quantity is None or options.quantity_bound is None:
             return {"weight": "1", "bad": "0"}
@@ -206,7 +214,7 @@ class Counting:
     # ---------------------------------------------------------------- groups
 
     def _groups(self, key: str | None) -> tuple[str, list[str]]:
-        """Groups with `leaf`, `size` and category; and conditions, each of which is trouble if it is true of one."""
+        """Return the groups with `leaf`, `size` and category, and the conditions that mark a group as a problem."""
         options, listed = self.options, self.groups is not None
         kept = "weight" if options.rows_per_entity is None else "CASE WHEN kept THEN weight ELSE 0 END"
         sums = {"group_key": "group_key", "leaf": "max(leaf)" if listed else "min(own)", "size": f"sum({kept})"}
@@ -218,7 +226,7 @@ class Counting:
         elif options.quantity is None and options.rows_per_entity is None:
             sums["size"] = "count(*)"
         if listed and options.from_rows:
-            sums["own_size"] = "sum(own_weight)"  # the size before the selection
+            sums["own_size"] = "sum(own_weight)"  # the size before the random selection
             trouble.append("own_size < 1")
         if options.quantity is not None or options.entity is not None:
             sums["bad"] = "max(bad)"
@@ -236,7 +244,7 @@ class Counting:
         return select(sums, f"({rows}) AS given", f" GROUP BY {', '.join(keys)}"), trouble
 
     def _stacked(self, rows: str, kept: str) -> str:
-        """Rows and list, one below the other: grouping them once does the work of an outer join."""
+        """Return rows and list, one below the other: grouping them once does the work of an outer join."""
         assert self.groups is not None
         options, none = self.options, "CAST(NULL AS INTEGER)"
         pairs = {
@@ -258,57 +266,58 @@ class Counting:
 
 
 def fresh_key() -> str:
-    """A key from the operating system's randomness, as hexadecimal digits; one for each reading, never kept.
+    """Return a key from the operating system's randomness, as hexadecimal digits; one for each reading, never stored.
 
-    The engine's own `random()` is not used: it can be seeded by whoever opened the connection, and it goes by a row's
+    The engine's own `random()` is not used: the owner of the connection can seed it, and it depends on a row's
     position.
     """
     return secrets.token_hex(KEY_BYTES)
 
 
 def check_engine(engine: str) -> None:
-    """Refuse an engine that has no SHA-256, before anything is read."""
+    """Refuse an engine without SHA-256, before anything is read."""
     if engine not in ENGINES:
         raise SpecError(
-            f"rows_per_entity draws lots with SHA-256, which is known here for {', '.join(ENGINES)}; the rows are on "
-            f"{engine}. Read them from a file or an Arrow table instead, or leave one row for each entity and "
-            "rows_per_entity out"
+            f"rows_per_entity needs SHA-256 for its random selection, which is available on {', '.join(ENGINES)}; the "
+            f"rows are on {engine}. Read them from a file or an Arrow table instead, or leave one row for each entity "
+            "and rows_per_entity out"
         )
 
 
-def truncated(rows: str, content: Sequence[str], rows_per_entity: int, *, entity: str, lots: str) -> str:
-    """All rows, with `kept` true for at most `rows_per_entity` of each entity: those that come first by their lots.
+def truncated(rows: str, content: Sequence[str], rows_per_entity: int, *, entity: str, key_table: str) -> str:
+    """Return all rows, with `kept` true for at most `rows_per_entity` of each entity: the first ones by random key.
 
-    `rows` is a query for the columns `entity` and `content`, and `lots` a table with the key in `lot_key`.
+    `rows` is a query for the columns `entity` and `content`, and `key_table` a table with the key in `hash_key`.
 
-    A row's content is its entity and the columns `content`, which must be what counting uses and nothing else.
-    Its lot is SHA-256 of the key (of fixed length) followed by the content, written so that different contents give
-    different texts. An entity's rows are put in the order of (lot, content), and the first b are kept.
+    A row's content is its entity and the columns `content`, which must be exactly the columns that counting uses. A
+    row's hash is SHA-256 of the key (of fixed length) followed by the content, written so that different contents give
+    different texts. An entity's rows are sorted by (hash, content), and the first b are kept.
 
-    *Only the entity's own rows matter.* The key is drawn before any row is read and independent of them all. Given
-    the key, the order of two rows is a function of their contents. Rows that stand level in it have the same content,
-    so whichever of them is kept, the same rows are counted, as often. So the kept rows of an entity, with their
-    multiplicities, are a function of the key and of that entity's rows: not of other entities, not of the place of a
-    row in the table, its engine's threads or its seed.
+    *Only the entity's own rows matter.* The key is drawn before any row is read and is independent of all rows. Given
+    the key, the order of two rows is a function of their contents. Tied rows have the same content, so the result of
+    counting does not depend on which of them is kept. So the kept rows of an entity, with their multiplicities, are a
+    function of the key and of that entity's rows. They do not depend on other entities, on a row's position in the
+    table, or on the engine's threads or seed.
 
     *An entity added or removed* (the relation of `one_entity`). Couple the two data sets by the same key. All other
-    entities then keep the same rows, and the one in question has at most b: the kept rows differ in at most b rows of
-    one entity. That holds for every key, so it holds for the mixture over keys: the counts of the two data sets with
-    a random key, coupled so, are always within the sensitivities for b rows, and measuring with noise costs what it
-    does for each key (joint convexity: a mixture of pairs of outputs is no easier to tell apart than the worst pair).
+    entities then keep the same rows, and the entity in question has at most b: the kept rows differ in at most b rows
+    of one entity. That holds for every key, so it holds for the mixture over keys: the counts of the two data sets with
+    a random key, coupled in this way, are always within the sensitivities for b rows. Measuring with noise costs what
+    it costs for each key (joint convexity: a mixture of pairs of outputs is at most as distinguishable as the worst
+    pair).
 
-    *One row of an entity added or removed.* A row of content c goes. If fewer than b rows come before the last row
-    of content c, one row of content c is kept less, and the next in order, if there is one, moves up; otherwise
-    nothing changes. So at most two kept rows differ: one goes and one comes. (It is a change within an entity: under
-    `one_entity` two steps, the entity removed and added.)
+    *One row of an entity added or removed.* Remove a row of content c. If fewer than b rows come before the last row of
+    content c, one row of content c fewer is kept, and the next row in order, if any, moves up. Otherwise nothing
+    changes. So at most two kept rows differ: one goes and one comes. (This is a change within an entity. Under
+    `one_entity` it is two steps: the entity removed and added.)
 
-    Nothing above needs a property of SHA-256. That lots are also fair, each row of an entity as likely to be kept as
-    any other of different content, is that a keyed SHA-256 looks random to whom does not have the key. Copies of one
-    row share a lot: they are kept or dropped side by side.
+    Nothing above needs a property of SHA-256. The selection is also fair, that is, each row of an entity is as likely
+    to be kept as any other of different content, if a keyed SHA-256 looks random to anyone without the key. Copies of
+    one row share a hash, so they are adjacent in the order.
     """
-    # The key is a row of data and no literal: so it is in no query text that an engine logs or quotes.
-    drawn = f"({rows}) AS given CROSS JOIN {lots} AS lots"
-    text = " || ".join(["lots.lot_key", *(_unambiguous(f"given.{quoted(name)}") for name in (entity, *content))])
+    # The key is a row of data, not a literal, so it is in no query text that an engine logs or quotes.
+    drawn = f"({rows}) AS given CROSS JOIN {key_table} AS random_key"
+    text = " || ".join(["random_key.hash_key", *(_unambiguous(f"given.{quoted(name)}") for name in (entity, *content))])
     columns = {name: f"given.{quoted(name)}" for name in (entity, *content)}
     order = ", ".join(["lot", *map(quoted, content)])
     turn = f"row_number() OVER (PARTITION BY {quoted(entity)} ORDER BY {order})"
@@ -318,18 +327,20 @@ def truncated(rows: str, content: Sequence[str], rows_per_entity: int, *, entity
 
 
 def _unambiguous(cell: str) -> str:
-    """A cell as text with its length before it, or a mark for null: where it ends can be told whatever follows."""
+    """Return a cell as text after its length, or a mark for null, so that any text after it can be separated
+    from it.
+    """
     text = f"CAST({cell} AS VARCHAR)"
     return f"coalesce(CAST(length({text}) AS VARCHAR) || ':' || {text}, '-')"
 
 
 # -------------------------------------------------------------------- regions
 # A leaf is found by its id or name in one column, or by the names on its path in one column per level. Everything is
-# compared as text; columns of whole numbers are joined as numbers, with the texts that are such a number's.
+# compared as text; columns of integers are joined as numbers, with the texts that write such a number.
 
 
 def region_keys(hierarchy: Hierarchy, columns: Sequence[str]) -> Any:
-    """The texts that stand for each leaf, as Arrow data: `key_0`, `key_1` … and `found`, the leaf or AMBIGUOUS."""
+    """Return the texts that name each leaf, as Arrow data: `key_0`, `key_1` … and `found`, the leaf or AMBIGUOUS."""
     import pyarrow as pa
 
     leaves = hierarchy.level_slice(hierarchy.depth - 1)
@@ -343,7 +354,7 @@ def region_keys(hierarchy: Hierarchy, columns: Sequence[str]) -> Any:
 
 
 def leaves_by_text(hierarchy: Hierarchy, columns: Sequence[str]) -> Keys:
-    """The leaf that each text, or each path of texts, stands for. An id beats a name."""
+    """Return the leaf that each text, or each path of texts, names. An id takes precedence over a name."""
     by_id: Keys = {}
     by_name: Keys = {}
     last = hierarchy.depth - 1
@@ -365,7 +376,9 @@ def leaves_by_text(hierarchy: Hierarchy, columns: Sequence[str]) -> Keys:
 
 
 def _leaves(hierarchy: Hierarchy) -> Iterator[tuple[int, int, int]]:
-    """(leaf, region, origin): the number among the leaves, the region's index, and the region it was carried from."""
+    """Return (leaf, region, origin): the number among the leaves, the region's index, and the region it was carried
+    from.
+    """
     first = int(hierarchy.level_starts[-2])
     for leaf in range(hierarchy.leaf_count):
         origin = first + leaf
@@ -375,7 +388,7 @@ def _leaves(hierarchy: Hierarchy) -> Iterator[tuple[int, int, int]]:
 
 
 def _places(hierarchy: Hierarchy, columns: Sequence[str]) -> list[int]:
-    """Which level each column holds: by the levels' names where these are the columns' names, otherwise by order."""
+    """Return the level of each column: by the levels' names if the columns have these names, otherwise by order."""
     if set(columns) <= set(hierarchy.levels):
         places = [hierarchy.levels.index(column) for column in columns]
         if hierarchy.depth - 1 in places:
@@ -391,9 +404,9 @@ def _places(hierarchy: Hierarchy, columns: Sequence[str]) -> list[int]:
 
 
 def place(table: Table, region: Sequence[str], keys: Any, put: Callable[[Any], Table]) -> Table:
-    """The table with the `leaf` of each row, NOWHERE where none is found; `put` takes Arrow data to its engine.
+    """Return the table with the `leaf` of each row, or NOWHERE; `put` copies Arrow data to its engine.
 
-    The join comes before any aggregation on purpose: numbers of leaves are much cheaper to compare than texts.
+    The join comes before any aggregation, because numbers of leaves are much cheaper to compare than texts.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -415,7 +428,7 @@ def place(table: Table, region: Sequence[str], keys: Any, put: Callable[[Any], T
 
 
 def lost_zeros(table: Table, region: Sequence[str], keys: Any) -> bool:
-    """Do codes of the hierarchy begin with a zero, while a column has numbers in their place?"""
+    """Return whether codes of the hierarchy begin with a zero while a column has numbers instead."""
     import pyarrow.compute as pc
 
     zeros = [pc.any(pc.match_substring_regex(keys[f"key_{at}"], "^0(?s:.)")).as_py() for at in range(len(region))]

@@ -1,6 +1,6 @@
-"""Other engines than our DuckDB, through Ibis: the one module that knows it. Ibis is an extra.
+"""Engines other than the built-in DuckDB, through Ibis. Only this module uses Ibis, which is an extra.
 
-Queries are DuckDB's SQL. sqlglot, which Ibis brings, translates them to the SQL of the engine.
+Queries are written in DuckDB's SQL. sqlglot translates them to the SQL of the engine.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tallytree.tables.sql import Table, quoted
 
 Result = TypeVar("Result")
 
-# What Postgres, which has no TRY_CAST, takes for a number: of a size that it can hold.
+# The texts that Postgres, which has no TRY_CAST, can read as a number of a size that it can hold.
 NUMBER = r"^[+-]?([0-9]{1,100}(\.[0-9]{0,100})?|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
 
 
 def ibis() -> Any:
-    """The module; where it is not installed, the error says what to install."""
+    """Return the module; if it is not installed, the error says what to install."""
     try:
         import ibis
     except ModuleNotFoundError:
@@ -42,12 +42,12 @@ def ibis() -> Any:
 
 
 def is_ibis(source: Any) -> bool:
-    """Is it an Ibis table? If so, whoever made it has loaded Ibis."""
+    """Return whether it is an Ibis table. Its owner has loaded Ibis, so nothing is imported here."""
     return "ibis" in sys.modules and isinstance(source, ibis().expr.types.Table)
 
 
 def backend_of(table: Any) -> Any:
-    """The engine of an Ibis table; None if it is in memory."""
+    """Return the engine of an Ibis table; None if the table is in memory."""
     backends, _ = table._find_backends()
     if len(backends) > 1:
         raise SpecError("the Ibis table joins several engines; expected one on a single engine")
@@ -55,21 +55,21 @@ def backend_of(table: Any) -> Any:
 
 
 def tables_of(expression: Any) -> set[Any]:
-    """The tables in an engine or in memory that an Ibis expression begins with."""
+    """Return the tables, in an engine or in memory, that an Ibis expression reads."""
     import ibis.expr.operations as ops
 
     return set(expression.op().find((ops.PhysicalTable, ops.SQLQueryResult)))
 
 
 def on_duckdb(con: Any, table: Any, backend: Any = None) -> str:
-    """An Ibis table on a connection to DuckDB, or in memory, as a query in parentheses."""
+    """Return an Ibis table on a connection to DuckDB, or in memory, as a query in parentheses."""
     backend = backend or ibis().duckdb.from_connection(con)
     backend._run_pre_execute_hooks(table)  # tables in memory are registered
     return f"({backend.compile(table)})"
 
 
 def _kind(kind: Any) -> str:
-    """An Ibis type by DuckDB's name of it."""
+    """Return DuckDB's name of an Ibis type."""
     from ibis.backends.sql.datatypes import DuckDBType
 
     if kind.is_string():
@@ -86,58 +86,58 @@ def _kind(kind: Any) -> str:
 
 @dataclass(eq=False, repr=False)
 class Engine:
-    """An engine through Ibis; one that was opened here is left as it was."""
+    """An engine through Ibis. A connection that was opened elsewhere is left unchanged."""
 
     backend: Any
     close: Callable[[], None] = lambda: None
-    locate: Callable[[str], tuple[Any, Any] | None] = lambda name: None  # an Ibis table, and what tells it from others
-    ask: Callable[[Callable[[], Any]], Any] = lambda work: work()  # how work that queries it is done
-    why: Callable[[Exception], str | None] = lambda error: None  # what an error of it means, in our words
-    known: dict[str, Any] = field(default_factory=dict)  # the Ibis tables that our queries name
+    locate: Callable[[str], tuple[Any, Any] | None] = lambda name: None  # an Ibis table and its unique identity
+    ask: Callable[[Callable[[], Any]], Any] = lambda work: work()  # runs work that queries it
+    why: Callable[[Exception], str | None] = lambda error: None  # describes an error without quoting it
+    known: dict[str, Any] = field(default_factory=dict)  # the Ibis tables in the queries
 
     @property
     def name(self) -> str:
-        """The engine's name, as Ibis has it."""
+        """Return the engine's name in Ibis."""
         return str(self.backend.name)
 
     def run(self, doing: str, work: Callable[[], Result], tell: Callable[[float], None]) -> Result:
-        """Work that queries the engine, behind the guard. It does not say how far it is."""
+        """Run work that queries the engine, behind the guard. It does not report progress."""
         tell(-1)
         done: Result = guarded(doing, lambda: self.ask(work), self.why)
         return done
 
     def find(self, name: str) -> tuple[Any, Any]:
-        """The Ibis table of that name, and what it is known by, whatever it is called; None if that cannot be told."""
+        """Return the Ibis table of that name and its identity, which is the same under any name; None if unknown."""
         found = guarded("Looking for the table", lambda: self.locate(name), self.why)
         if found is None:
             raise SpecError(
-                f"the engine has no table {name!r}, or it may not be read; give its schema too, if it has one"
+                f"the engine has no table {name!r}, or you may not read it; if it is in a schema, give that too"
             )
         return found
 
     def table(self, found: Any) -> Table:
-        """An Ibis table, for queries."""
+        """Return an Ibis table for queries."""
         name = f"tallytree_{len(self.known)}"
         self.known[name] = found
         return Table(name, {column: _kind(kind) for column, kind in found.schema().items()})
 
     def put(self, data: Any) -> Table:
-        """Arrow data, or a mapping of columns, as a table."""
+        """Return Arrow data, or a mapping of columns, as a table."""
         import pyarrow as pa
 
         return self.table(ibis().memtable(pa.table(data)))
 
     def fetch(self, query: str, kind: str) -> Any:
-        """The rows of a small result, whose columns are all of one kind, as an Arrow table."""
+        """Return the rows of a small result, whose columns all have one kind, as an Arrow table."""
         text, columns = self.translated(query)
         return self.backend.to_pyarrow(self.backend.sql(text, schema=dict.fromkeys(columns, kind)))
 
     def rows(self, table: Table) -> Any:
-        """All rows of a public table."""
+        """Return all rows of a public table."""
         return self.backend.to_pyarrow(self.known[table.name])
 
     def translated(self, query: str) -> tuple[str, list[str]]:
-        """A query in the engine's own SQL, with the tables that it names, and its columns."""
+        """Return a query in the engine's own SQL, with the tables that it names, and its columns."""
         import sqlglot
 
         tree = sqlglot.parse_one(query, read="duckdb")
@@ -152,7 +152,7 @@ class Engine:
 
 
 def _in_postgres(node: Any) -> Any:
-    """What sqlglot does not translate: PostgreSQL has no TRY_CAST, and hashes bytes."""
+    """Translate what sqlglot does not: PostgreSQL has no TRY_CAST, and hashes bytes."""
     from sqlglot import exp
 
     if isinstance(node, exp.TryCast):
@@ -167,16 +167,16 @@ def _in_postgres(node: Any) -> Any:
 
 
 def connected(source: Source) -> Engine:
-    """The engine at a URL."""
+    """Return the engine at a URL."""
     ibis()
     return _postgres(source.url) if source.scheme in POSTGRES else _spark(source.url)
 
 
 def _postgres(url: str) -> Engine:
-    """One transaction that sees one state of the tables, whatever others change, and leaves nothing behind.
+    """Open one transaction that sees one state of the tables, even if others change them, and leaves nothing behind.
 
-    The counting query checks what it counts by itself. The queries that say what is wrong come after it, and see the
-    same state of the tables; a view with a volatile function can still differ from query to query.
+    The counting query checks in one pass what it counts. The queries that describe problems come after it and see the
+    same state of the tables. A view with a volatile function can still differ from query to query.
     """
     psycopg, engine = _psycopg(), _postgres_backend()
     try:
@@ -185,7 +185,7 @@ def _postgres(url: str) -> Engine:
         problem = _why_not(str(error))
         raise DataError(f"PostgreSQL cannot be reached: {problem}") from None
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-    connection.execute("SELECT 1")  # from here on whatever else begins and ends is within this transaction
+    connection.execute("SELECT 1")  # everything after this is within this transaction
     backend = engine.from_connection(connection)
 
     def locate(name: str) -> Any:
@@ -197,7 +197,7 @@ def _postgres(url: str) -> Engine:
         try:
             with connection.transaction():
                 found = connection.execute(listed, [name, name]).fetchone()
-        except psycopg.Error:  # it cannot be the name of a table
+        except psycopg.Error:  # not a valid name of a table
             return None
         if found is None:
             return None
@@ -208,7 +208,7 @@ def _postgres(url: str) -> Engine:
 
 
 def _server(connection: Any, number: int) -> Any:
-    """What tells a table from all others: the server's own number, the database's and the table's."""
+    """Return the identity of a table: the server's own number, the database's and the table's."""
     asked = (
         "SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database()) "
         "FROM pg_control_system()"
@@ -217,37 +217,37 @@ def _server(connection: Any, number: int) -> Any:
         with connection.transaction():
             return (*connection.execute(asked).fetchone(), number)
     except Exception:
-        return None  # some servers do not tell
+        return None  # some servers do not say
 
 
 def _why_not(message: str) -> str:
-    """Why there is no connection, in our words: a driver's may repeat what it was given."""
+    """Return why the connection failed, in fixed words: a driver's message may repeat its arguments."""
     reasons = {
         "password": f"the password is wrong or missing. {WHERE}",
-        "authentication": "the server does not let this user in from here",
-        "definition of service": "the service file has no such service",
-        "does not exist": "there is no such database or user",
-        "resolve": "there is no host of that name",
-        "not known": "there is no host of that name",
-        "refused": "no server listens there",
-        "No such file": "no server listens there",
+        "authentication": "the server does not accept this user from this host",
+        "definition of service": "the service is not in the service file",
+        "does not exist": "the database or user does not exist",
+        "resolve": "the host name is unknown",
+        "not known": "the host name is unknown",
+        "refused": "no server is listening at that address",
+        "No such file": "no server is listening at that address",
         "timeout": "the server does not answer",
         "SSL": "an encrypted connection could not be made",
     }
     found = (reason for word, reason in reasons.items() if word in message)
-    return next(found, "try the same URL with PostgreSQL's own program psql, which says why")
+    return next(found, "try the same URL with PostgreSQL's own program psql, which shows the reason")
 
 
 def _what_failed(error: Exception) -> str | None:
-    """What PostgreSQL's code of an error means, which holds no value of a row."""
+    """Return the meaning of PostgreSQL's error code, which contains no value of a row."""
     code = getattr(error, "sqlstate", None) or ""
     classes = {
         "08": "the connection to PostgreSQL was lost",
         "42501": "this user may not read the table",
-        "42P01": "the table is not there any more",
-        "53100": "PostgreSQL has no disk left",
+        "42P01": "the table does not exist any more",
+        "53100": "PostgreSQL has no disk space left",
         "53200": "PostgreSQL is out of memory",
-        "57014": "PostgreSQL cancelled the query; it may have a limit of time for this user",
+        "57014": "PostgreSQL cancelled the query; it may have a time limit for this user",
         "57P": "the server ended the connection, or is ending itself",
     }
     found = (words for start, words in classes.items() if code.startswith(start))
@@ -264,7 +264,9 @@ def _psycopg() -> Any:
 
 
 def _postgres_backend() -> Any:
-    """Ibis's backend, with tables in memory that vanish with the transaction and are copied: no log has their cells."""
+    """Return Ibis's backend with in-memory tables that are copied, so that no log has their cells, and end with the
+    transaction.
+    """
     from ibis.backends.postgres import Backend
 
     class Postgres(Backend):  # type: ignore[misc]
@@ -280,13 +282,13 @@ def _postgres_backend() -> Any:
                 cursor.execute(f"ANALYZE {quoted(op.name)}")
 
         def _finalize_memtable(self, name: str) -> None:
-            pass  # it goes with the transaction
+            pass  # it ends with the transaction
 
     return Postgres
 
 
 def _spark(url: str) -> Engine:
-    """A session on a cluster or of Spark Connect, opened here and ended afterwards with all views in it."""
+    """Open a session on a cluster or of Spark Connect, which ends afterwards with all its views."""
     session = guarded("Connecting to Spark", lambda: spark.opened(url))
     backend = _spark_backend(session.session)
 
@@ -298,14 +300,14 @@ def _spark(url: str) -> Engine:
             frame.columns  # noqa: B018  (Spark Connect looks for the table only now)
         except AnalysisException:
             return None
-        return _viewed(frame, backend), _SameFrame(frame)
+        return _create_view(frame, backend), _SameFrame(frame)
 
     return Engine(backend, session.close, locate, session.ask, spark.why)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _SameFrame:
-    """Equal to another if Spark says that both frames are of the same rows, by whatever name."""
+    """Equal to another if Spark says that both frames have the same rows, under any name."""
 
     frame: Any
 
@@ -318,16 +320,16 @@ class _SameFrame:
 
 
 def is_spark(source: Any) -> bool:
-    """Is it a data frame of Spark, or of Spark Connect?"""
+    """Return whether it is a data frame of Spark or of Spark Connect."""
     return type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame"
 
 
 def of_spark(frame: Any) -> Engine:
-    """The session of a data frame, left as it was afterwards; its one table is the frame."""
+    """Return the session of a data frame, which is left unchanged afterwards; its only table is the frame."""
     conf, catalog = frame.sparkSession.conf, frame.sparkSession.catalog
     kept = {name: conf.get(name) for name in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
     backend = _spark_backend(frame.sparkSession)
-    table = _viewed(frame, backend)
+    table = _create_view(frame, backend)
 
     def close() -> None:
         for name in backend.views:
@@ -338,7 +340,7 @@ def of_spark(frame: Any) -> Engine:
     return Engine(backend, close, lambda name: (table, _SameFrame(frame)), why=spark.why)
 
 
-def _viewed(frame: Any, backend: Any) -> Any:
+def _create_view(frame: Any, backend: Any) -> Any:
     name = f"tallytree_{secrets.token_hex(8)}"
     frame.createTempView(name)
     backend.views.append(name)
@@ -346,7 +348,7 @@ def _viewed(frame: Any, backend: Any) -> Any:
 
 
 def _spark_backend(session: Any) -> Any:
-    """Ibis's backend, which keeps a list of the views that were made."""
+    """Return Ibis's backend, which also lists the views that it creates."""
     ibis().pyspark  # noqa: B018  (so that it has its options)
     from ibis.backends.pyspark import Backend
 

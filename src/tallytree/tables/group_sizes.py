@@ -1,7 +1,7 @@
 """`GroupSizes`: the private counts, sealed, together with the public facts about how they were counted.
 
-`Sealed` holds private data, and `tallytree.privacy` opens it. Everything else sees shapes and public facts: the options
-of `read`, which are checked together before any row is touched.
+`Sealed` holds private data, and only `tallytree.privacy` opens it. All other code sees shapes and public facts: the
+options of `read`, which are checked together before any row is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Content = TypeVar("Content")
 
 
 class Unsharable:
-    """Cannot be pickled or copied, so that private data stay where they are."""
+    """Cannot be pickled or copied, so that private data stay in place."""
 
     __slots__ = ()
 
@@ -34,9 +34,9 @@ class Unsharable:
 
 
 class Sealed(Unsharable, Generic[Content]):
-    """Holds private content; cannot be printed, pickled, copied, compared or turned into an array.
+    """Hold private content that cannot be printed, pickled, copied, compared or turned into an array.
 
-    `tallytree.privacy` opens it, in `run` and in `private_tables`; a test looks for any other caller.
+    `tallytree.privacy` opens it, in `run` and in `private_tables`; a test searches for any other caller.
     """
 
     __slots__ = ("__content", "__facts")
@@ -46,21 +46,21 @@ class Sealed(Unsharable, Generic[Content]):
         self.__facts: tuple[Any, ...] | None = None
 
     def bind(self, facts: tuple[Any, ...]) -> None:
-        """Tie the public facts that the content was made under to it, once: a seal that has some takes no others."""
+        """Bind the content's public facts to it, once: a seal with facts accepts no others."""
         if self.__facts is not None:
             raise TypeError(
                 "this seal belongs to another value already: private data keep the bounds that they were read with. "
-                "Read them again to have others"
+                "To use other bounds, read them again"
             )
         self.__facts = facts
 
     def is_bound_to(self, facts: tuple[Any, ...]) -> bool:
-        """Are these the very facts that were tied to the content?"""
+        """Return whether these very facts are bound to the content."""
         mine = self.__facts
         return mine is not None and len(mine) == len(facts) and all(map(is_, mine, facts))
 
     def open_at_the_privacy_border(self) -> Content:
-        """The private content."""
+        """Return the private content."""
         return self.__content
 
     def __repr__(self) -> str:
@@ -72,11 +72,11 @@ class Sealed(Unsharable, Generic[Content]):
 
 
 class Bound(Unsharable):
-    """A dataclass of one seal and the public facts that the sealed content was made under, which cannot be parted.
+    """A dataclass of one seal and the public facts of the sealed content, which cannot be separated.
 
-    The seal takes its facts when the value is made and refuses to be put into a second one: not by
-    `dataclasses.replace`, `copy.replace` or the constructor. What goes around these (`object.__setattr__`, an object
-    that only looks alike) is found by `check_unaltered`, which the border asks before it takes a bound from a value.
+    The seal takes its facts when the value is created and cannot be put into a second value by `dataclasses.replace`,
+    `copy.replace` or the constructor. `check_unaltered` finds ways around this (`object.__setattr__`, an object that
+    only looks alike). The privacy border calls it before it takes a bound from a value.
     """
 
     __slots__ = ()
@@ -87,7 +87,7 @@ class Bound(Unsharable):
 
 
 def check_unaltered(value: Any, kind: type[Bound]) -> None:
-    """Refuse what is not of this very class, or has other facts than those its seal was given."""
+    """Refuse a value that is not of this very class, or whose facts differ from those bound to its seal."""
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__} as read, not {type(value).__name__}")
     seal, facts = _parts(value)
@@ -96,7 +96,7 @@ def check_unaltered(value: Any, kind: type[Bound]) -> None:
 
 
 def _parts(value: Any) -> tuple[Sealed[Any], tuple[Any, ...]]:
-    """The one seal of a value, and everything else that it holds."""
+    """Return the one seal of a value, and all its other fields."""
     held = [getattr(value, each.name) for each in fields(value)]
     (seal,) = [each for each in held if isinstance(each, Sealed)]
     return seal, tuple(each for each in held if each is not seal)
@@ -110,7 +110,7 @@ WHOLE_FLOATS = 2**53  # quantities below this are exact in every engine's floati
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that say which group, region and entity a row belongs to, by the names that the user gave."""
+    """Name the columns that say which group, region and entity a row belongs to."""
 
     group: str
     region: tuple[str, ...] = ()
@@ -123,56 +123,56 @@ class Columns:
 
     @classmethod
     def of(cls, value: Columns | Mapping[str, Any] | None) -> Columns | None:
-        """Columns, or those that a mapping with the keys group, region and entity names."""
+        """Return columns, or those named by a mapping with the keys group, region and entity."""
         if value is None or isinstance(value, Columns):
             return value
         if not isinstance(value, Mapping) or not {"group"} <= set(value) <= {"group", "region", "entity"}:
-            raise SpecError("columns needs the name of the group column, and may have region and entity")
+            raise SpecError("columns needs the name of the group column; region and entity are optional")
         return cls(**value)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `of` reads them back."""
+        """Return plain values, which `of` reads."""
         return {**asdict(self), "region": list(self.region)}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is counted, and how: all public. Options that do not go together are a `SpecError`."""
+    """Public options: what is counted, and how. Options that contradict each other raise `SpecError`."""
 
     group: str
     region: tuple[str, ...]  # one column: a leaf's id or name; several: one per level, top down; none: one leaf
     hierarchy: Hierarchy | None
     on_spanning_group: str
-    with_groups: bool  # is there a public groups table?
+    with_groups: bool  # whether there is a public groups table
     max_size: int = 1
     quantity: str | None = None
     quantity_bound: int | None = None
     entity: str | None = None
     rows_per_entity: int | None = None
     regions_are_public: bool = False
-    by: Categories = NO_CATEGORIES  # that tell groups apart, besides their region
-    categories_listed: bool = True  # with a groups table: are they in it? If not, they are in the rows
-    name: str | None = None  # of the data set, for the ledger
-    files: tuple[str, ...] = ()  # where the rows are, if they are in files
+    by: Categories = NO_CATEGORIES  # categories of groups, besides their region
+    categories_listed: bool = True  # whether a groups table has them; otherwise the rows do
+    name: str | None = None  # the data set's name in the ledger
+    files: tuple[str, ...] = ()  # the files of the rows, if any
 
     @property
     def columns(self) -> Columns:
-        """The columns that say which group, region and entity a row belongs to."""
+        """Return the columns that name a row's group, region and entity."""
         return Columns(self.group, self.region, self.entity)
 
     @property
     def first_size(self) -> int:
-        """The smallest size that is counted: 0 where a public list has all that is told apart."""
+        """Return the smallest size that is counted: 0 if a public list has every group and category."""
         return 0 if self.with_groups and self.categories_listed else 1
 
     @property
     def from_rows(self) -> bool:
-        """Is the category of a group in its rows, the same in all of them?"""
+        """Return whether the rows state a group's category, the same in all of them."""
         return not (self.with_groups and self.categories_listed)
 
     @property
     def split(self) -> bool:
-        """Does each (group, region) pair count as a group?"""
+        """Return whether each (group, region) pair counts as a group."""
         return self.on_spanning_group == "split"
 
     def __post_init__(self) -> None:
@@ -180,14 +180,14 @@ class Options:
             raise SpecError(f"on_spanning_group={self.on_spanning_group!r}; expected 'error' or 'split'")
         if (self.quantity is None) != (self.quantity_bound is None):
             raise SpecError(
-                "quantity and quantity_bound go together: a column, and the public bound of one row's value"
+                "quantity and quantity_bound need each other: give a column, and the public bound of one row's value"
             )
         if self.rows_per_entity is not None and self.entity is None:
-            raise SpecError("rows_per_entity needs entity: the column that says whose row it is")
+            raise SpecError("rows_per_entity needs entity, the column that names a row's entity")
         for option in ("max_size", "quantity_bound", "rows_per_entity"):
             value = getattr(self, option)
             if value is not None or option == "max_size":
-                _check_whole(value, option)
+                _check_integer(value, option)
         columns: dict[str, Any] = {"group": self.group}
         columns |= {f"region[{number}]": column for number, column in enumerate(self.region)}
         optional = {"quantity": self.quantity, "entity": self.entity}
@@ -196,8 +196,8 @@ class Options:
         self._check_regions()
         if self.by.members_decide and self.rows_per_entity is not None:
             raise SpecError(
-                "rows_per_entity drops rows by lots that see a row's category, and a category that members decide "
-                "changes with another entity: which rows are kept would too. Leave one of the two out"
+                "rows_per_entity selects rows by a hash that includes a row's category, and a category that members "
+                "decide changes with another entity: which rows are kept would too. Leave one of the two out"
             )
 
     def _check_regions(self) -> None:
@@ -232,7 +232,7 @@ def check_groups_are_public(declared: bool) -> None:
 
 
 def region_columns(region: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The region columns, however they were given."""
+    """Return the region columns as a tuple, for one column or several."""
     if region is None:
         return ()
     if isinstance(region, str):
@@ -244,9 +244,9 @@ def region_columns(region: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(region)
 
 
-def _check_whole(value: Any, option: str) -> None:
+def _check_integer(value: Any, option: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < WHOLE_FLOATS:
-        raise SpecError(f"{option}={value!r}; expected a whole number from 1 to below 2**53")
+        raise SpecError(f"{option}={value!r}; expected an integer from 1 to below 2**53")
 
 
 def _check_columns(columns: dict[str, Any]) -> None:
@@ -255,7 +255,7 @@ def _check_columns(columns: dict[str, Any]) -> None:
         if not isinstance(column, str) or not column:
             raise SpecError(f"{option} is {column!r}; expected the name of a column")
         if column in seen:
-            raise SpecError(f"{seen[column]} and {option} are both column {column!r}; expected a column each")
+            raise SpecError(f"{seen[column]} and {option} both name column {column!r}; expected different columns")
         seen[column] = option
 
 
@@ -267,11 +267,11 @@ ROWS = "rows"  # the kind of files that private rows are in
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSizes(Bound):
-    """How many groups of each size every leaf region has: private, behind public facts.
+    """The number of groups of each size in every leaf region: private, with public facts.
 
-    `counts` is `[leaves, sizes]` in hierarchy order. With public totals (a `groups` table) the sizes are 0 … max_size
-    and `leaf_totals` holds the public number of groups in each leaf; with private totals they are 1 … max_size.
-    The last size means "that many or more". Counts and facts cannot be parted: see `Bound`.
+    `counts` is `[leaves, sizes]` in hierarchy order. With public totals (a `groups` table) the sizes are 0 … max_size,
+    and `leaf_totals` holds the public number of groups in each leaf. With private totals the sizes are 1 … max_size.
+    The last size means "that many or more". Counts and facts cannot be separated: see `Bound`.
     """
 
     hierarchy: Hierarchy
@@ -281,13 +281,13 @@ class GroupSizes(Bound):
     name: str | None = None  # the ledger's key
     quantity_bound: int = 1  # an entity's row adds 0 … quantity_bound to its group
     rows_per_entity: int = 1  # public bound on the rows of one entity
-    entity_column: bool = False  # without one, a row is what is protected
-    rows_were_bounded: bool = False  # rows beyond the bound were dropped
-    groups_were_split: bool = False  # a (group, leaf) pair counts as a group
-    regions_declared_public: bool = False  # the hierarchy was taken from the microdata, declared public
-    listed_totals: Integers | None = None  # by leaf region over all categories, where these are not on the public list
-    columns: Columns | None = None  # which say what group, region and entity a row belongs to
-    files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
+    entity_column: bool = False  # without one, the privacy unit is a row
+    rows_were_bounded: bool = False  # whether rows beyond the bound were dropped
+    groups_were_split: bool = False  # whether a (group, leaf) pair counts as a group
+    regions_declared_public: bool = False  # taken from the microdata and declared public
+    listed_totals: Integers | None = None  # by leaf over all categories, if the public list lacks these
+    columns: Columns | None = None  # the columns of group, region and entity
+    files: tuple[str, ...] = ()  # the files of the rows; never part of a release
 
     @property
     def public_totals(self) -> bool:
@@ -305,7 +305,7 @@ class GroupSizes(Bound):
         return 0 if self.public_totals else 1
 
     def fingerprint(self) -> str | None:
-        """A digest of the input files, if there are any: it tells the confidential ledger that an input changed."""
+        """Return a digest of the input files, if any; the confidential ledger uses it to notice a changed input."""
         return digest_of_files(self.files, ROWS)
 
     def __repr__(self) -> str:

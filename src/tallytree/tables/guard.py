@@ -1,8 +1,8 @@
-"""Errors leave private data behind: the frames that held them, and messages that may quote them.
+"""Errors without private data: they carry no frames that held such data and no messages that may quote them.
 
-Many tools show a traceback with the variables of its frames. So what holds private arrays runs behind a guard, which
-raises from outside: without the frames within, without causes and contexts, and, where an error is not one of our own,
-without its message.
+Many tools show a traceback with the variables of its frames. So code that holds private arrays runs behind a guard,
+which raises from outside: without inner frames, causes and contexts and, for an error of another package, without its
+message.
 """
 
 from __future__ import annotations
@@ -22,21 +22,25 @@ Result = TypeVar("Result")
 
 
 class EngineError(DataError):
-    """An engine refused; its own message is withheld."""
+    """Raised when an engine fails; the engine's own message is withheld."""
 
 
 def guarded(
     doing: str, call: Callable[[], Result], why: Callable[[Exception], str | None] = lambda error: None
 ) -> Result:
-    """Run what may make an engine complain: its words become a `DataError` with its class, or with what `why` says."""
+    """Run a call that may make an engine fail: its message becomes a `DataError` with its class or the text of
+    `why`.
+    """
     return _outside(call, lambda error: _engine_error(doing, error, why))()
 
 
 def from_outside(doing: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Have a function that holds private data raise from outside of itself. An error that nobody planned becomes a
-    `RuntimeError` with its class and the lines it came through. Our own errors, interrupts, and errors of the system
-    (without the names of files) stay what they are. Arguments that the function does not take are refused by their
-    names before it begins."""
+    """Make a function that holds private data raise from outside of itself.
+
+    An unplanned error becomes a `RuntimeError` with its class and the lines it came through. Errors of tallytree,
+    interrupts, and errors of the system (without the names of files) are raised unchanged. Unknown arguments are
+    refused by their names before the function begins.
+    """
     return lambda function: _outside(function, lambda error: _unplanned(doing, error), binds=True)
 
 
@@ -75,7 +79,7 @@ def _engine_error(doing: str, error: Exception, why: Callable[[Exception], str |
 def _unplanned(doing: str, error: Exception) -> Exception:
     if isinstance(error, MemoryError):
         return MemoryError(f"{doing} ran out of memory")
-    if isinstance(error, OSError) and error.errno is not None:  # of the system, whose words quote nothing
+    if isinstance(error, OSError) and error.errno is not None:  # the system's message quotes nothing
         return OSError(error.errno, os.strerror(error.errno))
     way = ", ".join(
         f"{Path(step.filename).name}:{step.lineno} {step.name}" for step in traceback.extract_tb(error.__traceback__)

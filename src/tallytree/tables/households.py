@@ -1,8 +1,8 @@
-"""`read_households`: from a table of households and one of persons to private codes, or every problem of them at once.
+"""`read_households`: from a table of households and a table of persons to private codes, or to a list of every problem.
 
-Categories are compared as text and numbers are put into the schema's bins while the rows stream by, so that only codes
-are kept. Which persons of an overlong household are kept depends on an attribute's value in one case: where an
-attribute tells roles, those in a role of one person are kept first.
+Categories are compared as text, and numbers are put into the schema's bins, while the rows stream by, so that only
+codes are kept. The choice of persons in an overlong household depends on an attribute in one case: if an attribute
+gives roles, persons in a role of one person are kept first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tallytree.tables.sql import select
 Oversize = Literal["error", "drop", "subsample"]
 OnBrokenRules = Literal["refuse", "keep"]
 
-NOT_CUT = "Households with more than {most} persons were refused, not cut."
+NOT_CUT = "Households with more than {most} persons were refused, not truncated."
 
 TABLES = "households and persons"  # the kind of files that private rows are in
 UNKNOWN, EMPTY = -1, -2
@@ -48,28 +48,28 @@ UNKNOWN, EMPTY = -1, -2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Households(Bound):
-    """Household microdata: private, behind public facts. How many households there are is sealed with the rest."""
+    """Household microdata: private, with public facts. The number of households is sealed with the rest."""
 
     schema: Schema
     codes: Sealed[HouseholdCodes]
-    oversize: Oversize = "error"  # what was done with households of more than max_persons, if there were any
-    person_order: str | None = None  # the column by which the first persons were told, if not the file's order
-    on_broken_rules: OnBrokenRules = "keep"  # what was done with those that break a rule, if there were any
+    oversize: Oversize = "error"  # the rule for households of more than max_persons
+    person_order: str | None = None  # the column that orders persons, if not the file's order
+    on_broken_rules: OnBrokenRules = "keep"  # the rule for households that break an edit rule
     name: str | None = None  # the ledger's key
-    columns: Columns | None = None  # which say what household a row belongs to
-    files: tuple[str, ...] = ()  # where the rows were read from; never part of a release
+    columns: Columns | None = None  # the columns that name a row's household
+    files: tuple[str, ...] = ()  # the files of the rows; never part of a release
 
     @property
     def truncated_by_rule(self) -> bool:
-        """Were persons beyond max_persons left out, if there were any? Whether there were is private."""
+        """Return whether persons beyond max_persons were left out by rule. Whether there were any is private."""
         return self.oversize != "error"
 
     def truncation(self) -> str:
-        """The rule in words, for the privacy statement."""
+        """Return the rule in words, for the privacy statement."""
         most = self.schema.max_persons
         if self.oversize == "error":
             return NOT_CUT.format(most=most)
-        who = f"{most} persons drawn at random"
+        who = f"{most} persons chosen at random"
         if self.oversize == "drop":
             order = "the file" if self.person_order is None else f"column {self.person_order!r}"
             who = f"the first {most} persons in the order of {order}"
@@ -77,13 +77,13 @@ class Households(Bound):
         if self.schema.structure is not None and self.schema.structure.attribute is not None and first:
             roles = " and ".join(first)
             return (
-                f"Of a household with more than {most} persons, {roles} were kept, as the schema tells them, and for "
-                f"the rest of {who}, whatever their attributes."
+                f"Of a household with more than {most} persons, {roles} were kept, as the schema defines them, and for "
+                f"the rest of {who}, regardless of their attributes."
             )
-        return f"Of a household with more than {most} persons, {who} were kept, whatever their attributes."
+        return f"Of a household with more than {most} persons, {who} were kept, regardless of their attributes."
 
     def fingerprint(self) -> str | None:
-        """A digest of the input files, if there are any: it tells the confidential ledger that an input changed."""
+        """Return a digest of the input files, if any; the confidential ledger uses it to notice a changed input."""
         return digest_of_files(self.files, TABLES)
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ def read_households(
         raise_any(_broken_rules(whole))
     left_out = None
     if overlong:
-        kept = _kept(home, whole, oversize, order)
+        kept = _select_persons(home, whole, oversize, order)
         left_out = home[~kept], _only(columns, ~kept)
         home, columns = home[kept], _only(columns, kept)
     codes = replace(grouped(schema, home_rows.columns, columns, home, home_rows.number), left_out=left_out)
@@ -208,7 +208,7 @@ def read_households(
     )
 
 
-@from_outside("Taking over the households")
+@from_outside("Importing the households")
 def households_from_codes(
     schema: Schema,
     household: Mapping[str, Any],
@@ -218,7 +218,9 @@ def households_from_codes(
     *,
     name: str | None = None,
 ) -> Households:
-    """Households whose attributes are codes already: `home` says in which of the `number` households a person lives."""
+    """Return households whose attributes are already codes; `home` is each person's household among the `number`
+    households.
+    """
 
     def columns(attributes: Iterable[Attribute], given: Mapping[str, Any]) -> dict[str, Codes]:
         return {each.name: np.asarray(given[each.name]) for each in attributes if each.name in given}
@@ -239,9 +241,9 @@ def _check_options(
     expect(household_id, TEXT, "household_id")
     expect(person_order, optional(TEXT), "person_order")
     if not isinstance(oversize, str) or oversize not in get_args(Oversize):
-        raise SpecError(f"oversize is {told(oversize)}; expected error, drop or subsample")
+        raise SpecError(f"oversize is {told(oversize)}; choose from error, drop, subsample")
     if on_broken_rules not in (None, *get_args(OnBrokenRules)):
-        raise SpecError(f"on_broken_rules is {told(on_broken_rules)}; expected refuse or keep")
+        raise SpecError(f"on_broken_rules is {told(on_broken_rules)}; choose from refuse, keep")
     attributes = [attribute.name for attribute in (*schema.household, *schema.person)]
     if household_id in attributes:
         raise SpecError(f"household_id={household_id!r} is an attribute of the schema; it cannot be both")
@@ -252,14 +254,17 @@ def _check_options(
     if person_order in attributes or person_order == household_id:
         raise SpecError(
             f"person_order={person_order!r} must be a column that is neither an attribute nor household_id: which "
-            "persons are kept may not depend on attributes, or one person's could change what is kept of others"
+            "persons are kept may not depend on attributes, or one person could change which others are kept"
         )
 
 
 def _opened(source: Any, option: str, connect: Any, progress: Progress) -> Opened:
     duckdb_endings = tuple(ending for ending, kind in KINDS.items() if kind == "duckdb")
     if any(path.lower().endswith(duckdb_endings) for path in paths_of(source, option) or ()):
-        raise SpecError(f"{option}: DuckDB files are not read here; expected Parquet, CSV or an Arrow table")
+        raise SpecError(
+            f"{option}: households and persons cannot be read from a DuckDB file; expected Parquet, CSV or an Arrow "
+            "table"
+        )
     return open_in_order(source, option, connect, progress)
 
 
@@ -268,7 +273,7 @@ def _opened(source: Any, option: str, connect: Any, progress: Progress) -> Opene
 
 @dataclass
 class _Rows:
-    """The rows of one table: ids as Arrow chunks, attributes as codes, and what was wrong with them."""
+    """The rows of one table: ids as Arrow chunks, attributes as codes, and the problems found in them."""
 
     ids: Any
     columns: dict[str, Codes]
@@ -282,7 +287,7 @@ class _Rows:
 
 @dataclass
 class _Column:
-    """One attribute's codes, batch by batch, and counts of rows that have none."""
+    """One attribute's codes, batch by batch, and counts of rows without a valid code."""
 
     attribute: Attribute
     parts: list[Codes] = field(default_factory=list)
@@ -290,7 +295,7 @@ class _Column:
     empty: int = 0
 
     def add(self, codes: Integers) -> None:
-        """Take a batch of codes, among them UNKNOWN and EMPTY."""
+        """Add a batch of codes, which may include UNKNOWN and EMPTY."""
         missing = self.attribute.missing
         empty = codes == EMPTY
         if missing is not None:
@@ -310,20 +315,20 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Table:
-    """One of the two tables, and what is wanted of it."""
+    """One of the two tables, and the columns to read from it."""
 
     which: str  # "households" or "persons"
     opened: Opened
     attributes: tuple[Attribute, ...]
     household_id: str
-    order: str | None = None  # the column with the order of persons
+    order: str | None = None  # the column that orders the persons
 
     def named(self, column: str) -> str:
-        """How messages name a column of this table."""
+        """Return how messages name a column of this table."""
         return f"{columns_text([column])} of the {self.which} table"
 
     def column_problems(self) -> list[Problem]:
-        """Missing columns, and numbers of a type that cannot be one."""
+        """Return missing columns, and number columns of another type."""
         table, order = self.opened.table, [] if self.order is None else [self.order]
         wanted = [self.household_id, *(attribute.name for attribute in self.attributes), *order]
         found = missing_columns(f"the {self.which} table", [*table.kinds], wanted)
@@ -333,12 +338,12 @@ class _Table:
         return found
 
     def kind_of_id(self) -> str:
-        """Ids of the same kind are compared as they are, others as text."""
+        """Return the kind of the ids: ids of the same kind are compared directly, others as text."""
         cell = self.opened.table[self.household_id]
-        return "text" if cell.is_text else "whole number" if cell.is_whole else cell.kind
+        return "text" if cell.is_text else "integer" if cell.is_integer else cell.kind
 
     def rows(self, ids_as_text: bool) -> _Rows:
-        """Every row, in the table's order."""
+        """Return every row, in the table's order."""
         return self.opened.run(f"Reading the {self.which} table", lambda: self._rows(self._query(ids_as_text)))
 
     def _query(self, ids_as_text: bool) -> str:
@@ -382,7 +387,7 @@ class _Table:
 
 
 def _id(ids: Any) -> Any:
-    """Ids with null for every empty one."""
+    """Return the ids, with null for every empty one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -397,7 +402,7 @@ def _id(ids: Any) -> Any:
 
 
 def _category(values: Any, attribute: Attribute) -> Integers:
-    """Codes of texts; each different text of the batch is looked up once."""
+    """Return the codes of texts; each different text of the batch is looked up once."""
     import pyarrow as pa
 
     if pa.types.is_null(values.type):
@@ -422,7 +427,7 @@ def _bin(values: Any, empty: Any, cuts: tuple[float, ...]) -> Integers:
 
 
 def _floats(values: Any) -> Floats:
-    """Numbers as they are, null as not a number."""
+    """Return numbers unchanged, with null as NaN."""
     return np.array(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
@@ -430,7 +435,7 @@ def _floats(values: Any) -> Floats:
 
 
 def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Integers, list[Problem]]:
-    """The row of each person's household, −1 where there is none, and what is wrong with the ids."""
+    """Return the row of each person's household, or −1, and the problems of the ids."""
     import pyarrow.compute as pc
 
     column = columns_text([household_id])
@@ -443,7 +448,7 @@ def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Intege
         repeated = int(pc.sum(pc.greater(pc.struct_field(known.value_counts(), "counts"), 1)).as_py() or 0)
         found += problems_in({"repeated_household": repeated}, column=column)
         home = np.full(persons.number, -1, np.int64)
-        if persons.ids.type == households.ids.type:  # otherwise one of the two tables has no ids at all
+        if persons.ids.type == households.ids.type:  # otherwise one of the two tables has no ids
             places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
             home = places.fill_null(-1).to_numpy().astype(np.int64)
         unknown = int(np.count_nonzero(home < 0)) - persons.ids.null_count
@@ -452,20 +457,20 @@ def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Intege
     return guarded("Matching persons with households", find)
 
 
-def _kept(home: Integers, whole: Rows, oversize: Oversize, order: Any) -> Any:
-    """Which persons are kept, of persons household by household: at most `max_persons` of each household.
+def _select_persons(home: Integers, whole: Rows, oversize: Oversize, order: Any) -> Any:
+    """Return which persons are kept, of persons sorted by household: at most `max_persons` of each household.
 
-    Which these are depends on the household's own persons only: those with a role of their own, then by order or at
-    random, and on no attribute but the one that tells roles, if one does.
+    The choice depends on the household's own persons only: first those in a role of one person, then by order or at
+    random. It depends on no attribute except the one that gives roles, if any.
 
-    *What is kept of a household keeps the rules that make cells impossible.* Let the whole household keep all rules.
-    There are at most `max_persons` roles of one person, so everybody in such a role is kept (by position: everybody at
-    a position that tells one, so that nobody moves up to it). So each role of one person has the person it had.
-    A rule `implies` is about each person by itself (or the household), `below` about two persons of whom the one
-    compared with is in a role of one: both hold for all who are left. `size_class` does not tell sizes above
-    `max_persons` from it. No household is emptied. A rule `has` about a role of any number can be broken, if all who
-    are in the role are left out: such a household is measured as it is, and no cell is taken as empty because of `has`
-    (`synthesis.roles`).
+    *The kept part of a household satisfies the rules that make cells impossible.* Let the full household satisfy all
+    rules. There are at most `max_persons` roles of one person, so everybody in such a role is kept. (By position:
+    everybody at a position that defines a role is kept, so that nobody moves up to it.) So each role of one person has
+    the same person as before. A rule `implies` is about each single person (or the household). A rule `below` is about
+    two persons, and the one compared with is in a role of one person. Both rules hold for all remaining persons.
+    `size_class` does not distinguish sizes above `max_persons` from `max_persons`. No household is emptied. A rule
+    `has` about a role of any number of persons can be broken if everyone in the role is left out. Such a household is
+    measured as it is, and no cell is assumed empty because of `has` (`synthesis.roles`).
     """
     if oversize == "subsample":
         order = np.frombuffer(os.urandom(8 * len(home)), np.uint64)
@@ -478,7 +483,7 @@ def _kept(home: Integers, whole: Rows, oversize: Oversize, order: Any) -> Any:
 
 
 def _in_roles(rows: Rows) -> Any:
-    """Which persons have a role of one person, or a position that tells one in other households."""
+    """Return which persons have a role of one person, or a position that defines such a role in other households."""
     flags = np.zeros(int(rows.starts[-1]), bool)
     for role in rows.structure.single:
         who = holders(rows, replace(role, household=()))
@@ -491,7 +496,7 @@ def _only(columns: Mapping[str, Codes], places: Any) -> dict[str, Codes]:
 
 
 def _broken_rules(rows: Rows) -> list[Problem]:
-    """How many households break each rule: for the data holder."""
+    """Return how many households break each rule, for the data holder."""
     found = []
     for rule in broken(rows):
         found += problems_in({"broken_rule": int(np.count_nonzero(rule.households))}, rule=rule.words)

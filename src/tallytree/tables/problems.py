@@ -1,8 +1,8 @@
-"""What is wrong with the input, for the data holder: counts and column names, never a value.
+"""Problems of the input, for the data holder: counts and column names, never a value.
 
-The texts live in one table, so that they can be read and reviewed at a glance. Below are the queries that find out what
-exactly is wrong, each one row of counts, which run only when counting met trouble. Together they find every problem
-that `count` can meet, so that the data holder can fix all of them at once.
+All texts are in one table, so that they can be reviewed together. Below are the queries that find the exact problems,
+each with one row of counts. They run only if counting met a problem. Together they find every problem that `count` can
+meet, so that the data holder can fix all of them at once.
 """
 
 from __future__ import annotations
@@ -18,40 +18,43 @@ from tallytree.tables.group_sizes import Options
 from tallytree.tables.source import Opened
 from tallytree.tables.sql import FLOATING, Cell, Table, count_if, select
 
-HEADING = "The input cannot be used as it is. (For the data holder's eyes only: the counts below are not private.)"
+HEADING = "The input data has problems. (For the data holder's eyes only: the counts below are exact, not private.)"
 
 HAS = "row has|rows have"
 IS_IN = "row is in|rows are in"
 NAMES = "row names|rows name"
-OF_LIST, IN_LIST = "listed_", " in the groups table"  # a kind of problem of rows, found in the list of groups
+OF_LIST, IN_LIST = (
+    "listed_",
+    " in the groups table",
+)  # prefix and words for a problem of rows that was found in the list of groups
 
-# Each kind of problem: who has it (one, or several; nobody where a count says nothing), what it is and how to fix it.
-# The words in braces are columns, types of columns, public bounds and names of tables.
+# Each kind of problem: its subject (singular, plural; none if a count is meaningless), what is wrong and how to fix it.
+# The words in braces stand for columns, types of columns, public bounds and names of tables.
 TEXTS: dict[str, tuple[str, str]] = {
     # columns
     "missing_columns": (
         "",
-        "{columns} not in {table}{hint}: correct the name, capital letters count (CSV files need a first line of "
+        "{columns} not in {table}{hint}: correct the name, which is case-sensitive (CSV files need a first line of "
         "names, and commas between cells)",
     ),
-    "quantity_type": ("", "{column} has type {type}: a quantity must be a whole number"),
+    "quantity_type": ("", "{column} has type {type}: a quantity must be an integer"),
     "number_type": ("", "{column} has type {type}: expected a number"),
     # rows of the microdata
     "no_regions": (
         "",
         "the input has no rows, and so no regions to take from it: give a hierarchy, or check the path and any filter "
-        "(which regions occur was declared public, so that none does is no secret)",
+        "(the regions that occur were declared public, so this reveals nothing)",
     ),
     "no_group": (HAS, "no group{where} ({group}): fill it in or drop them"),
     "no_region": (HAS, "no region{where} ({region}): fill it in or drop them"),
     "unknown_region": (
         IS_IN,
         "a region that is not a leaf of the hierarchy{where} ({region}): add the region to the public region table, or "
-        "correct the rows; spaces and leading zeros count{hint}",
+        "correct the rows; spaces and leading zeros matter{hint}",
     ),
     "ambiguous_region": (
         NAMES,
-        "a region whose name stands for several leaves{where} ({region}): give one column per level, as in "
+        "a region name that several leaves have{where} ({region}): give one column per level, as in "
         "region=['state', 'county'], or the region's id",
     ),
     "spanning": (
@@ -62,7 +65,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "unknown_category": (
         HAS,
         "none of the {values} listed values{where} ({column}): add what is missing to the public list, correct the "
-        "rows, or say with `other` what they count as; capital letters, spaces and leading zeros count",
+        "rows, or say with `other` what they count as; names are case-sensitive, and spaces and leading zeros matter",
     ),
     "several_categories": (
         "group has|groups have",
@@ -70,18 +73,18 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "empty_group": (
         "group has|groups have",
-        "no entities, so nothing tells their category ({columns}): take them off the public list, or put the category "
-        "into it",
+        "no entities, so their category is unknown ({columns}): remove them from the public list, or add the category "
+        "to it",
     ),
     "no_quantity": (HAS, "no quantity ({quantity}): fill in 0 or drop them"),
     "unreadable_quantity": (HAS, "a quantity that is not a number ({quantity}): correct them"),
     "negative_quantity": (HAS, "a negative quantity ({quantity}): expected 0 or more"),
     "large_quantity": (
         HAS,
-        "a quantity above quantity_bound={bound:,} ({quantity}): raise the bound, which adds noise, or cut the "
-        "quantities to it",
+        "a quantity above quantity_bound={bound:,} ({quantity}): raise the bound, which adds noise, or truncate the "
+        "quantities",
     ),
-    "fractional_quantity": (HAS, "a fractional quantity ({quantity}): expected whole numbers"),
+    "fractional_quantity": (HAS, "a fractional quantity ({quantity}): expected integers"),
     "no_entity": (HAS, "no entity ({entity}): fill it in or drop them"),
     "repeated_entity": (
         "entity has|entities have",
@@ -90,7 +93,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "unlisted_group": (
         HAS,
-        "a {listed} that is not in the groups table ({group}): add it there if it is public, or drop the rows",
+        "a {listed} that is not in the groups table ({group}): add it to that table if it is public, or drop the rows",
     ),
     "disagreeing_region": (
         "row lies|rows lie",
@@ -107,7 +110,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "unknown_value": (
         HAS,
         "a value that the schema does not list ({column}): add it to the schema if it is publicly known, or correct "
-        "the rows; capital letters, spaces and leading zeros count",
+        "the rows; names are case-sensitive, and spaces and leading zeros matter",
     ),
     "not_a_number": (HAS, "something that is not a number ({column}, which has cuts): correct them"),
     "empty_cell": (
@@ -139,14 +142,14 @@ TEXTS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One kind of problem: how often it was found, and a line that says so and how to fix it."""
+    """One kind of problem: how often it was found, and a message that says so and how to fix it."""
 
     count: int
     text: str
 
 
 class InputProblems(DataError):
-    """Every problem of the input at once, in `problems`; the message lists them."""
+    """List every problem of the input in `problems`; the message has a line for each."""
 
     problems: tuple[Problem, ...]
 
@@ -156,7 +159,7 @@ class InputProblems(DataError):
 
 
 def problem(kind: str, count: int, **words: object) -> Problem:
-    """A problem in words: '1 row has …' or '1,204 rows have …'.
+    """Return a problem in words: '1 row has …' or '1,204 rows have …'.
 
     >>> problem("no_group", 1204, group="column 'home'").text
     "1,204 rows have no group (column 'home'): fill it in or drop them"
@@ -169,7 +172,7 @@ def problem(kind: str, count: int, **words: object) -> Problem:
 
 
 def problems_in(counts: Mapping[str, int], **words: object) -> list[Problem]:
-    """A problem for every kind that was found at all, in the order of the counts."""
+    """Return a problem for every kind with a count above 0, in the order of the counts."""
     return [problem(kind, count, **words) for kind, count in counts.items() if count]
 
 
@@ -180,15 +183,15 @@ def raise_any(found: Sequence[Problem]) -> None:
 
 
 def columns_text(columns: Sequence[str]) -> str:
-    """How a message names columns: column 'county', or columns 'state', 'county'."""
+    """Return how a message names columns: column 'county', or columns 'state', 'county'."""
     return f"column{'s' if len(columns) > 1 else ''} {', '.join(map(repr, columns))}"
 
 
 def missing_columns(table: str, have: Sequence[str], wanted: Sequence[str]) -> list[Problem]:
-    """The problem that columns which are wanted are not among those of a table.
+    """Return the problem that requested columns are missing from a table.
 
-    A hint names the one column that is nearly what was asked for, and never the rest: in a file without a line of names
-    they would be cells.
+    A hint names the one column with a similar name. It never lists the others: in a file without a header line they
+    would be cells.
     """
     missing = [column for column in wanted if column not in have]
     named = f"{columns_text(missing)} {'are' if len(missing) > 1 else 'is'}"
@@ -196,11 +199,11 @@ def missing_columns(table: str, have: Sequence[str], wanted: Sequence[str]) -> l
     return [problem("missing_columns", len(missing), columns=named, table=table, hint=hint)] if missing else []
 
 
-# -------------------------------------------------------------------- what exactly is wrong
+# -------------------------------------------------------------------- queries for the exact problems
 
 
 def column_problems(table: Table, groups: Table | None, options: Options) -> list[Problem]:
-    """Missing columns and a quantity whose type cannot be a number, for both tables together."""
+    """Return missing columns and a quantity of a type that is not numeric, for both tables together."""
     have, quantity = table.kinds, options.quantity
     wanted = [options.group, *(column for column in (quantity, options.entity) if column is not None)]
     region_optional = groups is not None and not options.split and not set(have) & set(options.region)
@@ -216,7 +219,9 @@ def column_problems(table: Table, groups: Table | None, options: Options) -> lis
 
 
 def problems_of(opened: Opened, counting: Counting, keys: Any) -> list[Problem]:
-    """Every problem of the rows, of the list of groups, and of the two together; `keys` stand for the leaves."""
+    """Return every problem of the rows, of the list of groups, and of the two together; `keys` are the texts of the
+    leaves.
+    """
     options, rows = counting.options, counting.rows
     found = _entity_problems(opened, counting)
     regions = options.region if counting.region_in_rows else ()
@@ -237,7 +242,7 @@ def problems_of(opened: Opened, counting: Counting, keys: Any) -> list[Problem]:
 
 
 def _entity_problems(opened: Opened, counting: Counting) -> list[Problem]:
-    """Rows without an entity; unless rows are bounded, entities with more than one."""
+    """Return rows without an entity and, unless rows are bounded, entities with more than one row."""
     options, rows = counting.options, counting.rows
     if options.entity is None:
         return []
@@ -253,7 +258,7 @@ def _entity_problems(opened: Opened, counting: Counting) -> list[Problem]:
 
 
 def _region_problems(table: Table, region: Sequence[str]) -> dict[str, str]:
-    """What can be wrong with the region of a row: kinds and conditions."""
+    """Return the possible problems of a row's region: kinds and conditions."""
     if not region:
         return {}
     empty = " AND ".join(table[column].is_missing for column in region)
@@ -265,7 +270,9 @@ def _region_problems(table: Table, region: Sequence[str]) -> dict[str, str]:
 
 
 def _quantities(counting: Counting) -> dict[str, str]:
-    """What can be wrong with a quantity: every bad one is counted once, under the first of these that is true of it."""
+    """Return the possible problems of a quantity; a bad quantity counts once, under the first condition that is
+    true.
+    """
     if counting.options.quantity is None:
         return {}
     cell = counting.rows[counting.options.quantity]
@@ -283,7 +290,7 @@ def _quantities(counting: Counting) -> dict[str, str]:
 
 
 def category_problems(opened: Opened, counting: Counting, *, of_groups: bool) -> list[Problem]:
-    """Values that no category lists; and groups with rows in several categories. The values themselves are not told."""
+    """Return unlisted values of categories, and groups with rows in several categories. It never names the values."""
     by = counting.options.by
     table = counting.groups if of_groups else counting.rows
     if not by.columns or table is None:
@@ -303,7 +310,7 @@ def category_problems(opened: Opened, counting: Counting, *, of_groups: bool) ->
 
 
 def _differing(opened: Opened, doing: str, counting: Counting, code: str, kind: str) -> list[Problem]:
-    """Groups with rows in several leaves, or categories; rows where it is not known are counted elsewhere."""
+    """Return groups with rows in several leaves or categories; rows with an unknown one are counted elsewhere."""
     options, rows = counting.options, counting.rows
     group = rows[options.group]
     cells = {"group_key": group.text, "code": code, "leaf": rows.leaf}
@@ -315,7 +322,7 @@ def _differing(opened: Opened, doing: str, counting: Counting, code: str, kind: 
 
 
 def _empty_problems(opened: Opened, counting: Counting) -> list[Problem]:
-    """Groups of the public list without entities, where their rows would have to tell their category."""
+    """Return listed groups without entities, if the rows must state the category."""
     keys = _keys(counting.options)
     own = counting.group[0].text
     rows = select({"group_key": own, "leaf": counting.rows.leaf, **counting.weight()}, counting.rows.source)
@@ -328,7 +335,7 @@ def _empty_problems(opened: Opened, counting: Counting) -> list[Problem]:
 
 
 def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:
-    """Problems of the public groups table itself."""
+    """Return problems of the public groups table alone."""
     listed, options = counting.groups, counting.options
     assert listed is not None
     wrong = {"no_group": listed[options.group].is_missing, **_region_problems(listed, options.region)}
@@ -342,7 +349,7 @@ def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:
 
 
 def _matching_problems(opened: Opened, counting: Counting) -> list[Problem]:
-    """Rows whose group is not in the groups table, or is there with another region."""
+    """Return rows whose group is not in the groups table, or is listed there with another region."""
     options, rows = counting.options, counting.rows
     known = f"NOT {rows[options.group].is_missing}" + (f" AND {rows.leaf} >= 0" if options.split else "")
     located = select({"group_key": counting.group[0].text, "leaf": rows.leaf}, rows.source, f" WHERE {known}")
@@ -359,7 +366,7 @@ def _matching_problems(opened: Opened, counting: Counting) -> list[Problem]:
 
 
 def _listings(counting: Counting) -> str:
-    """How often the groups table lists each group, or with split each (group, leaf) pair."""
+    """Return how often the groups table lists each group or, with split, each (group, leaf) pair."""
     listed, options = counting.groups, counting.options
     assert listed is not None
     known = f"NOT {listed[options.group].is_missing}" + (f" AND {listed.leaf} >= 0" if options.split else "")
@@ -369,12 +376,14 @@ def _listings(counting: Counting) -> str:
 
 
 def _keys(options: Options) -> list[str]:
-    """The columns whose values tell groups apart: with split, each (group, leaf) pair is a group."""
+    """Return the columns that identify a group: with split, each (group, leaf) pair is a group."""
     return ["group_key", "leaf"] if options.split else ["group_key"]
 
 
 def _words(options: Options) -> dict[str, object]:
-    """The public words of messages about these options: columns, a bound, and what a line of the groups table is."""
+    """Return the public words of messages for these options: columns, a bound, and the name of a line of the groups
+    table.
+    """
     return {
         "group": columns_text([options.group]),
         "region": columns_text(options.region),
@@ -386,10 +395,10 @@ def _words(options: Options) -> dict[str, object]:
 
 
 def _counts(opened: Opened, doing: str, source: str, conditions: Mapping[str, str]) -> dict[str, int]:
-    """How many rows each condition is true of."""
+    """Return how many rows each condition is true of."""
     return one_row(opened, doing, select({kind: count_if(each) for kind, each in conditions.items()}, source))
 
 
 def one_row(opened: Opened, doing: str, query: str) -> dict[str, int]:
-    """The row of counts that a query gives."""
+    """Return the row of counts that a query gives."""
     return {name: int(count) for name, count in opened.fetch(doing, query).to_pylist()[0].items()}

@@ -1,6 +1,6 @@
-"""`read`: from microdata to `GroupSizes`, or every problem of the input at once.
+"""`read`: from microdata to `GroupSizes`, or to a list of every problem of the input.
 
-`read_groups` reads the public list of groups by itself, without opening the microdata beside it.
+`read_groups` reads the public list of groups alone, without opening the microdata.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def read(
 ) -> GroupSizes:
     """Count the groups of each size in every leaf region of private microdata.
 
+<<<<<<< HEAD
     The engine that holds the rows checks and counts them; only counts leave it. The result is sealed: it shows its
     shape and no count, and only a noisy measurement gets counts out.
 
@@ -135,10 +136,59 @@ def read(
     -------
     GroupSizes
         The private counts, behind public facts.
+=======
+    Parameters
+    ----------
+    source
+        A path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), Arrow data, a table of another engine
+        (`Source`), a Spark data frame, or an Ibis table.
+    group, region
+        Columns of the rows: the group, and the leaf region. For a region, give one column with the leaf's id or name,
+        or one column per level from the top down.
+    hierarchy
+        The public hierarchy of regions. It can be left out if the groups table has the regions, or with
+        `regions_are_public`.
+    max_size
+        The public largest size; larger groups count as `max_size`.
+    name
+        The data set's name in the ledger.
+    quantity, quantity_bound
+        A column of integers that a row adds to its group's size, and their public bound. Without it a row adds 1.
+    entity, rows_per_entity
+        The column that names a row's entity, and the public bound on the rows of one entity. Further rows are dropped
+        at random.
+    groups, groups_are_public
+        A public table of all groups, with their regions. The exact number of groups in every region is published from
+        it, so it is accepted only with `groups_are_public=True`.
+    on_spanning_group
+        The rule for a group with rows in several leaves: "error" refuses it; "split" counts each (group, region) pair
+        as a group.
+    regions_are_public
+        Whether the hierarchy may be taken from the microdata, because the regions that occur in it are public.
+    table, groups_table
+        The tables' names in DuckDB files.
+    by
+        One or two columns that classify groups, with their public values: `{"tenure": ["owned", "rented"]}`. The
+        columns are in the groups table, or in the rows and the same in all rows of a group. With a groups table that
+        lacks them, the number of groups is public by region and not by category; each group on the list must then have
+        at least one entity.
+    decided_by
+        Whether the "group" or its "members" decide the category (see `tallytree.Category`).
+    memory_limit
+        The memory that DuckDB may use, such as "4GB".
+    progress
+        A function that receives DuckDB's progress.
+
+    Returns
+    -------
+    GroupSizes
+        The private counts, with the public facts about them.
+>>>>>>> cf44e6d (Describe tables, domains and core functions in plain English)
 
     Raises
     ------
     SpecError
+<<<<<<< HEAD
         If an option is wrong.
     DataError
         If the data have problems. `InputProblems` lists all of them with exact counts, for the data holder only.
@@ -150,6 +200,11 @@ def read(
     >>> counties = tt.Hierarchy.from_levels({"county": ["X", "Y"]}, ["county"])
     >>> tt.read(people, group="home", region="county", hierarchy=counties, max_size=3)
     GroupSizes(Hierarchy(total 1 → county 2), sizes 1–3, private totals)
+=======
+        If options are wrong.
+    InputProblems
+        If the data have problems. It lists all of them with counts, for the data holder's eyes only.
+>>>>>>> cf44e6d (Describe tables, domains and core functions in plain English)
     """
     categories = Categories.of(by, decided_by)
     options = Options(
@@ -188,8 +243,8 @@ def read(
         regions = _hierarchy(rows if listed is None else listed, options)
         refuse_too_many(regions, options)
         keys = region_keys(regions, options.region) if options.region else None
-        lists = None if listed is None else _placed(listed, options.region, keys)
-        counting = Counting(_placed(rows, options.region, keys), lists, options, rows.put)
+        lists = None if listed is None else _add_leaves(listed, options.region, keys)
+        counting = Counting(_add_leaves(rows, options.region, keys), lists, options, rows.put)
         return group_sizes(
             counting,
             lambda query: rows.fetch("Counting", query),
@@ -198,17 +253,17 @@ def read(
         )
 
 
-def _placed(opened: Opened, region: Sequence[str], keys: Any) -> Table:
-    """A table with the leaf of each row; without, if it does not say in which region a row is."""
+def _add_leaves(opened: Opened, region: Sequence[str], keys: Any) -> Table:
+    """Return a table with the leaf of each row; without one, if the rows do not name a region."""
     there = region and set(region) <= set(opened.table.kinds)
     return place(opened.table, region, keys, opened.put) if there else opened.table
 
 
 @from_outside("Reading the microdata")
 def check(source: Any, **options: Any) -> None:
-    """Raise what `read` would raise with the same arguments, and keep nothing.
+    """Raise the errors that `read` would raise with the same arguments, and store nothing.
 
-    It does all of `read`'s work, because the checks are part of the counting query.
+    It does all the work of `read`, because the checks are part of the counting query.
     """
     read(source, **options)
 
@@ -216,9 +271,9 @@ def check(source: Any, **options: Any) -> None:
 def read_groups(
     groups: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
 ) -> tuple[Hierarchy, Integers]:
-    """The hierarchy and the public number of groups in each of its leaves, from a groups table as `read` takes it.
+    """Return the hierarchy and the public number of groups in each leaf, from a groups table as `read` takes it.
 
-    They are by category, where the groups table has the categories of the options; otherwise by region.
+    The numbers are by category if the groups table has the categories of the options, otherwise by region.
     """
     with workspace(memory_limit) as connect:
         listed = open_groups(groups, table, None, connect)
@@ -226,7 +281,7 @@ def read_groups(
         if not _are_listed(options.by, listed.table.kinds):
             options = replace(options, by=NO_CATEGORIES)
         regions = _hierarchy(listed, options)
-        located = _placed(listed, options.region, region_keys(regions, options.region) if options.region else None)
+        located = _add_leaves(listed, options.region, region_keys(regions, options.region) if options.region else None)
         counting = Counting(located, located, options, listed.put)
         raise_any(groups_problems(listed, counting) + category_problems(listed, counting, of_groups=True))
         cells = {"leaf": located.leaf, **counting.category(located)}
@@ -244,7 +299,7 @@ def read_groups(
 
 
 def public_rows(source: Source) -> Any:
-    """All rows of a public table of an engine, as Arrow data with every cell a text. Not for microdata."""
+    """Return all rows of a public table of an engine, as Arrow data with every cell a text. Not for microdata."""
     with workspace(None) as connect:
         opened = open_source(source, None, connect)
         cells = {name: opened.table[name].as_text for name in opened.table.kinds}
@@ -252,14 +307,14 @@ def public_rows(source: Source) -> Any:
 
 
 def _are_listed(categories: Categories, columns: Collection[str]) -> bool:
-    """Are the categories in the groups table? All of them or none; and not those that members decide."""
+    """Return whether the categories are in the groups table: all of them or none, and none that members decide."""
     there = [name for name in categories.names if name in columns]
     if there and len(there) < len(categories.names):
         raise SpecError(f"the groups table has the category {there[0]!r} and not the other one; expected both, or none")
     if there and categories.members_decide:
         raise SpecError(
             "the groups table is public, so nobody can change what it says by coming or going: a category that members "
-            "decide cannot be in it. Say decided_by = 'group', or have the column in the rows alone"
+            "decide cannot be in it. Set decided_by = 'group', or leave the column in the rows alone"
         )
     return len(there) == len(categories.names)
 
@@ -280,15 +335,16 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
 
 
 def lists_categories(groups: Any, table: str | None, categories: Categories) -> bool:
-    """Does a groups table, which is public, have the columns of these categories?"""
+    """Return whether a public groups table has the columns of these categories."""
     with workspace(None) as connect:
         return _are_listed(categories, open_groups(groups, table, None, connect).table.kinds)
 
 
 def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
-    """The public hierarchy; where none is given, that of the groups table, or of microdata whose regions are public.
+    """Return the public hierarchy: the given one, that of the groups table, or that of microdata whose regions are
+    public.
 
-    Rows with gaps are left for the checks to count.
+    Rows with gaps are left to the checks, which count them.
     """
     if options.hierarchy is not None:
         return options.hierarchy
@@ -313,21 +369,21 @@ def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
     return Hierarchy.from_levels({column: [*texts] for column, texts in levels}, list(options.region))
 
 
-# -------------------------------------------------------------------- what is left out
-# How much is left out before anything is counted: rows beyond rows_per_entity, persons beyond max_persons. NOT PRIVATE:
+# -------------------------------------------------------------------- rows and persons left out
+# How much is left out before counting: rows beyond rows_per_entity, persons beyond max_persons. NOT PRIVATE:
 # these are exact numbers of the private data, for the data holder's own eyes. `tallytree validate` shows them, and
-# nothing that is published or saved has them in it.
+# nothing that is published or saved contains them.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Part(Unsharable):
-    """So many of so many, exactly: private."""
+    """A part of a total, exact: private."""
 
     part: int
     whole: int
 
     def for_the_data_holder(self, what: str) -> str:
-        """The share in words. Not private: show it to the data holder, marked as such, and to nobody else."""
+        """Return the share in words. Not private: show it to the data holder, marked as such, and to nobody else."""
         share = 100 * self.part / self.whole if self.whole else 0.0
         return f"{share:.3g} % of {self.whole:,} {what} ({self.part:,})"
 
@@ -338,7 +394,9 @@ class Part(Unsharable):
 def rows_left_out(
     source: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
 ) -> tuple[Part, Part] | None:
-    """Rows that `read` drops, and entities that lose some; None without a bound on an entity's rows. NOT PRIVATE."""
+    """Return rows that `read` drops, and entities that lose some; None without a bound on an entity's rows. NOT
+    PRIVATE.
+    """
     if options.entity is None or options.rows_per_entity is None:
         return None
     with workspace(memory_limit) as connect:
@@ -348,7 +406,7 @@ def rows_left_out(
 def persons_left_out(
     persons: Any, household_id: str, max_persons: int, *, memory_limit: str | None = None
 ) -> tuple[Part, Part]:
-    """Persons that `read_households` leaves out, and households that it cuts, of those with any. NOT PRIVATE."""
+    """Return persons that `read_households` leaves out, and households that lose some. NOT PRIVATE."""
     with workspace(memory_limit) as connect:
         return _beyond(open_in_order(persons, "persons", connect), household_id, max_persons)
 
@@ -356,7 +414,7 @@ def persons_left_out(
 def groups_at_largest(
     source: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
 ) -> Part:
-    """Groups of max_size or more, of all that have rows, before any rows are dropped. NOT PRIVATE."""
+    """Return groups of max_size or more, of all groups with rows, before any rows are dropped. NOT PRIVATE."""
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect)
         keys = ", ".join(rows.table[name].text for name in (options.group, *(options.region if options.split else ())))
@@ -368,10 +426,10 @@ def groups_at_largest(
 
 
 def _beyond(rows: Opened, column: str, most: int) -> tuple[Part, Part]:
-    """Rows beyond `most` with the same value, of all rows; and values with more rows than that, of all values."""
+    """Return the rows beyond `most` with the same value, of all rows; and the values with more rows, of all values."""
     each = select({"number": "count(*)"}, rows.table.source, f" GROUP BY {rows.table[column].text}")
     many = f"number > {most}"
     counts = {"rows": count_if("TRUE", "number"), "dropped": count_if(many, f"number - {most}")}
     counts |= {"entities": count_if("TRUE"), "cut": count_if(many)}
-    row = one_row(rows, "Counting what is left out", select(counts, f"({each}) AS given"))
+    row = one_row(rows, "Counting dropped rows", select(counts, f"({each}) AS given"))
     return Part(row["dropped"], row["rows"]), Part(row["cut"], row["entities"])

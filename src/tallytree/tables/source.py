@@ -1,7 +1,7 @@
-"""Open anything that holds rows: a path, a glob, Arrow data, a `Source`, a Spark data frame, an Ibis table.
+"""Open any source of rows: a path, a glob, Arrow data, a `Source`, a Spark data frame, an Ibis table.
 
 Files and Arrow data are read by a new DuckDB connection, which spills to a private directory, encrypted. An engine's
-errors quote rows, so each is replaced by a `DataError` that names its class and nothing else.
+errors quote rows, so each is replaced by a `DataError` that names only its class.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tallytree.tables.guard import EngineError, guarded
 from tallytree.tables.sql import Table, literal, quoted
 
 READING = "reading the data"
-SECONDS = 0.2  # between two looks at how far DuckDB is
+SECONDS = 0.2  # between two queries of DuckDB's progress
 MANY = 10_000  # rows of Arrow data
 NAMES = count()
 PREFIX = "tallytree-spill-"
@@ -51,9 +51,10 @@ Result = TypeVar("Result")
 
 
 def waited(connection: Any, work: Callable[[], Result], tell: Callable[[float], None]) -> Result:
-    """What `work` gives, which runs queries on this connection; meanwhile `tell` gets percentages that are done.
+    """Return the result of `work`, which runs queries on this connection; meanwhile `tell` receives the percentage
+    done.
 
-    An interrupt, or whatever `tell` raises, ends the query and is raised once it has ended.
+    An interrupt, or any error that `tell` raises, ends the query and is raised once the query has ended.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()  # interrupts are for the main thread
@@ -61,36 +62,36 @@ def waited(connection: Any, work: Callable[[], Result], tell: Callable[[float], 
         future = pool.submit(work)
         try:
             while not wait([future], timeout=SECONDS).done:
-                tell(connection.query_progress())  # below 0 where it is not known
+                tell(connection.query_progress())  # below 0 if unknown
         except BaseException:
             while not wait([future], timeout=SECONDS).done:
-                connection.interrupt()  # again, if it came between two queries
+                connection.interrupt()  # again, in case it came between two queries
             raise
         return future.result()
 
 
 class DuckDB:
-    """A connection to DuckDB: ours, or one of Ibis."""
+    """A connection to DuckDB: tallytree's own, or one of Ibis."""
 
     name = "duckdb"
 
     def __init__(self, con: Any) -> None:
         self.con = con
-        self.made: list[str] = []  # views and tables with what was taken over
+        self.made: list[str] = []  # views and tables of imported data
 
     def run(self, doing: str, work: Callable[[], Result], tell: Callable[[float], None]) -> Result:
-        """Work that queries the engine, behind the guard; meanwhile `tell` gets percentages that are done."""
+        """Run work that queries the engine, behind the guard; meanwhile `tell` receives the percentage done."""
         return guarded(doing, lambda: waited(self.con, work, tell))
 
     def table(self, name: str) -> Table:
-        """A table, by its name or by a query in parentheses."""
+        """Return a table by its name, or by a query in parentheses."""
         return Table(name, {column: kind for column, kind, *_ in self.con.execute(f"DESCRIBE FROM {name}").fetchall()})
 
     def put(self, data: Any, *, take: bool = True) -> Table:
-        """Arrow data, or a mapping of columns, as a table.
+        """Return Arrow data, or a mapping of columns, as a table.
 
-        One of many rows is taken over into a table of DuckDB's own: it does not know how far a query is that scans
-        Arrow data.
+        Data of many rows are copied into a table of DuckDB's own, because DuckDB does not know the progress of a query
+        that scans Arrow data.
         """
         import pyarrow as pa
 
@@ -104,21 +105,21 @@ class DuckDB:
         return self.table(name)
 
     def fetch(self, query: str, kind: str = "") -> Any:
-        """The rows of a small result as an Arrow table."""
+        """Return the rows of a small result as an Arrow table."""
         return self.con.sql(query).to_arrow_table()
 
     def rows(self, table: Table) -> Any:
-        """All rows of a public table."""
+        """Return all rows of a public table."""
         return self.fetch(f"SELECT * FROM {table.source}")
 
     def batches(self, query: str) -> Any:
-        """The rows of a large result, batch by batch."""
+        """Return the rows of a large result, batch by batch."""
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_stream(self.con.sql(query))
 
     def close(self) -> None:
-        """Leave the connection as it was."""
+        """Restore the connection to its earlier state."""
         for each in self.made:
             self.con.execute(f"DROP {each}")
 
@@ -130,23 +131,23 @@ class Opened:
     engine: Any  # a DuckDB, or an Engine of `engines`
     table: Table
     progress: Progress = silent
-    identity: Any = None  # what tells a table of an engine from all others, if the engine says so
+    identity: Any = None  # a table's unique identity, if the engine has one
 
     def fetch(self, doing: str, query: str, kind: str = "int64") -> Any:
-        """The rows of a small result, of numbers or of texts, as an Arrow table."""
+        """Return the rows of a small result, of numbers or of texts, as an Arrow table."""
         return self.run(doing, lambda: self.engine.fetch(query, kind))
 
     def put(self, data: Any) -> Table:
-        """A small table that is not private on the engine, from Arrow data or a mapping of columns."""
-        taken: Table = self.run("Taking over a table", lambda: self.engine.put(data))
+        """Copy Arrow data or a mapping of columns to the engine as a small table that is not private."""
+        taken: Table = self.run("Importing a table", lambda: self.engine.put(data))
         return taken
 
     def run(self, doing: str, work: Callable[[], Result]) -> Result:
-        """Work of the engine behind the guard; DuckDB says how far it is, and can be interrupted."""
+        """Run work of the engine behind the guard; DuckDB reports progress and can be interrupted."""
         about = f"{doing[0].lower()}{doing[1:]}"
 
         def tell(percent: float) -> None:
-            of = 100 if 0 <= percent <= 100 else 0  # otherwise it is not known
+            of = 100 if 0 <= percent <= 100 else 0  # otherwise it is unknown
             self.progress(Stage(READING, int(percent) if of else 0, of, about, unit="%"))
 
         done: Result = self.engine.run(doing, work, tell)
@@ -154,13 +155,13 @@ class Opened:
 
 
 class Workspace:
-    """A new in-memory DuckDB, made when first called; the CSV files that it was given; and engines that were opened."""
+    """A new in-memory DuckDB, created on the first call, with its CSV files and the engines that were opened."""
 
     def __init__(self, directory: str, memory_limit: str | None) -> None:
         self.directory, self.memory_limit = directory, memory_limit
         self.own: DuckDB | None = None
         self.csv_files: list[str] = []
-        self.opened: dict[Any, DuckDB | engines.Engine] = {}  # by URL, or by what has the connection
+        self.opened: dict[Any, DuckDB | engines.Engine] = {}  # by URL, or by the owner of the connection
 
     def __call__(self) -> DuckDB:
         if self.own is None:
@@ -168,7 +169,7 @@ class Workspace:
         return self.own
 
     def engine(self, key: Any, opened: Callable[[], DuckDB | engines.Engine]) -> Any:
-        """An engine, opened once."""
+        """Return an engine, opened once."""
         if key not in self.opened:
             self.opened[key] = opened()
         return self.opened[key]
@@ -176,7 +177,7 @@ class Workspace:
 
 @contextmanager
 def workspace(memory_limit: str | None) -> Iterator[Workspace]:
-    """A workspace; its spill files are removed with it. Where the engine refuses, broken CSV files are named."""
+    """Open a workspace; its spill files are removed with it. If the engine refuses, broken CSV files are named."""
     if memory_limit is not None and not isinstance(memory_limit, str):
         raise SpecError(f"memory_limit is {short(memory_limit)}; expected a text such as '4GB'")
     with spill_directory() as directory:
@@ -188,7 +189,7 @@ def workspace(memory_limit: str | None) -> Iterator[Workspace]:
                 raise DataError(found) from None
             raise
         finally:
-            for engine in reversed(connect.opened.values()):  # the first one knows how a session was
+            for engine in reversed(connect.opened.values()):  # the first one knows a session's earlier state
                 guarded("Closing the connection", engine.close)
             if connect.own is not None:
                 guarded("Closing DuckDB", connect.own.con.close)
@@ -202,8 +203,8 @@ def _duckdb(directory: str, memory_limit: str | None) -> DuckDB:
     connection = duckdb.connect(config=config | {"temp_directory": directory})
     # In a notebook without ipywidgets DuckDB refuses both settings, and shows nothing anyway.
     with suppress(duckdb.Error):
-        connection.execute("SET enable_progress_bar_print = false")  # to the standard output
-        connection.execute("SET enable_progress_bar = true")  # so that it knows how far it is
+        connection.execute("SET enable_progress_bar_print = false")  # no progress bar on the standard output
+        connection.execute("SET enable_progress_bar = true")  # so that DuckDB knows its progress
     connection.execute("SET python_enable_replacements = false")  # no variable of Python stands for a table
     connection.execute("SET TimeZone = 'UTC'")
     _encrypt_spilled(connection)
@@ -211,10 +212,10 @@ def _duckdb(directory: str, memory_limit: str | None) -> DuckDB:
 
 
 def _encrypt_spilled(connection: Any) -> None:
-    """Have spill files encrypted, with a key that DuckDB makes and keeps in memory.
+    """Encrypt spill files, with a key that DuckDB creates and keeps in memory.
 
-    With DuckDB's extension httpfs, if it is installed, OpenSSL makes the key. Without it DuckDB's own random generator
-    does, which is not a cryptographic one: what a killed process left is then no plain text, and no more is promised.
+    If DuckDB's extension httpfs is installed, OpenSSL creates the key. Otherwise DuckDB's own random generator does,
+    which is not cryptographic: the files of a killed process are then not plain text, and no more is promised.
     """
     import duckdb
 
@@ -230,13 +231,13 @@ def _encrypt_spilled(connection: Any) -> None:
 
 
 def open_source(source: Any, table: str | None, connect: Workspace, progress: Progress = silent) -> Opened:
-    """The microdata, where they are."""
+    """Open the microdata on the engine that holds them."""
     engine, found, identity = _open(source, table, "source", connect)
     return Opened(engine, found, progress, identity)
 
 
 def open_groups(groups: Any, table: str | None, beside: Opened | None, connect: Workspace) -> Opened:
-    """The public groups table, on the engine of the microdata; it is moved there through memory if need be."""
+    """Open the public groups table on the engine of the microdata; it is copied there through memory if needed."""
     engine, found, identity = _open(groups, table, "groups", connect)
     opened = Opened(engine, found)
     if beside is None:
@@ -250,16 +251,16 @@ def open_groups(groups: Any, table: str | None, beside: Opened | None, connect: 
 
 
 def named(source: Any, table: str | None, option: str) -> tuple[Any, str | None]:
-    """A source and the table that is meant: a `Source` of a DuckDB file is that file with its table."""
+    """Return a source and its table: a `Source` of a DuckDB file becomes that file with its table."""
     if isinstance(source, Source):
         if table is not None:
-            raise SpecError(f"the source names its table; leave {option} out")
+            raise SpecError(f"the source already names its table; leave {option} out")
         return (source, None) if source.path is None else (source.path, source.table)
     return source, table
 
 
 def _open(source: Any, table: str | None, option: str, connect: Workspace) -> tuple[Any, Table, Any]:
-    """The engine that a source is on, the table there, and what tells it from others, if the engine says so."""
+    """Return the engine of a source, the table there, and its identity if the engine has one."""
     source, table = named(source, table, _table_option(option))
     if isinstance(source, Source):
         engine = connect.engine(source.url, lambda: engines.connected(source))
@@ -283,14 +284,14 @@ def _open(source: Any, table: str | None, option: str, connect: Workspace) -> tu
 
 
 def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:
-    """A file or Arrow table on a new DuckDB, whose rows arrive in the table's order."""
+    """Open a file or Arrow table on a new DuckDB, whose rows arrive in the table's order."""
     engine = connect()
     guarded("Starting DuckDB", lambda: engine.con.execute("SET preserve_insertion_order = true"))
     return Opened(engine, _load(connect, source, None, option), progress)
 
 
 def as_text(value: object) -> str:
-    """A cell as a schema names it: whole numbers have no point, and nothing is an empty text.
+    """Return a cell as a schema names it: integers have no decimal point, and a missing value is an empty text.
 
     >>> [as_text(value) for value in (1.0, 2.5, True, None, float("nan"), "01")]
     ['1', '2.5', 'true', '', '', '01']
@@ -303,7 +304,7 @@ def as_text(value: object) -> str:
 
 
 def _table_option(option: str) -> str:
-    """The option that names the table of a source."""
+    """Return the option that names the table of a source."""
     return "table" if option == "source" else "groups_table"
 
 
@@ -313,7 +314,7 @@ def _refuse_table_name(table: str | None, option: str) -> None:
 
 
 def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Table:
-    """Files or Arrow data on our DuckDB."""
+    """Load files or Arrow data on tallytree's own DuckDB."""
     engine = connect()
     paths = paths_of(source, option)
     kind = "Arrow" if paths is None else kind_of(paths, option)
@@ -330,11 +331,11 @@ def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Ta
             f"{option} is of type {type(source).__name__}; expected a path, a list of paths, a Source, an Ibis table, "
             "a Spark data frame, or a table with the Arrow interface (pyarrow, pandas, polars)"
         )
-    return guarded(f"Taking over the Arrow {option}", lambda: engine.put(source, take=False))
+    return guarded(f"Importing the Arrow {option}", lambda: engine.put(source, take=False))
 
 
 def _csv(engine: DuckDB, paths: Sequence[str], option: str) -> Table:
-    """All columns as text, so that 01001 keeps its zero; nothing about the format is guessed from the rows."""
+    """Read all columns as text, so that 01001 keeps its zero; nothing about the format is guessed from the rows."""
     commas = {cell_separator(path) for path in paths}
     doing = f"Reading the first line of the CSV {option}"
     if wide := next(filter(None, (guarded(doing, partial(is_utf_16, path)) for path in paths)), None):
@@ -364,12 +365,12 @@ def _header(path: str) -> tuple[str, ...]:
 
 def _attached(engine: DuckDB, paths: Sequence[str], table: str | None, option: str) -> Table:
     if len(paths) > 1:
-        raise SpecError(f"{option}: several DuckDB files; expected one")
+        raise SpecError(f"{option}: expected one DuckDB file, not several")
     with open(paths[0], "rb") as file:
         if file.read(12)[8:] != b"DUCK":
             raise SpecError(f"{option}: {paths[0]} is not a DuckDB file")
     path, catalog = str(Path(paths[0]).absolute()), f"tallytree_{option}"
-    known = "select database_name from duckdb_databases() where path = ?"  # some versions attach no file twice
+    known = "select database_name from duckdb_databases() where path = ?"  # some versions do not attach a file twice
     if found := guarded(f"Opening the DuckDB {option}", lambda: engine.con.execute(known, [path]).fetchone()):
         (catalog,) = found
     else:
@@ -388,8 +389,8 @@ def _attached(engine: DuckDB, paths: Sequence[str], table: str | None, option: s
 
 
 # -------------------------------------------------------------------- microdata are not their own public list
-# What is compared is where rows come from, never a row: objects, files by device and number (so links count), tables of
-# a DuckDB file, and the tables that an Ibis expression is made of. A copy cannot be noticed.
+# The origins of rows are compared, never the rows: objects, files by device and number (so links count), tables of
+# a DuckDB file, and the tables in an Ibis expression. A copy cannot be noticed.
 
 
 def refuse_own_list(source: Any, table: str | None, groups: Any, groups_table: str | None) -> None:
@@ -415,7 +416,7 @@ def _same(source: Any, table: str | None, groups: Any, groups_table: str | None)
     if source is groups and table == groups_table:
         return True
     if isinstance(source, Source) and source == groups:
-        return True  # under another URL, whoever opens it notices, if its engine tells tables apart
+        return True  # under another URL, it is noticed on opening, if the engine identifies tables
     (source, table), (groups, groups_table) = named(source, table, "table"), named(groups, groups_table, "groups_table")
     if engines.is_ibis(source) and engines.is_ibis(groups):
         # All tables of the microdata are in the list, too. (Microdata that were joined with a public list are not.)
@@ -425,18 +426,18 @@ def _same(source: Any, table: str | None, groups: Any, groups_table: str | None)
     shared = _shared_files(groups, source)
     if not shared or kind_of(shared, "groups") != "duckdb":
         return bool(shared)
-    # Two tables of one DuckDB file are two sources; a name that is left out stands for the only table.
+    # Two tables of one DuckDB file are two sources; without a name the only table is meant.
     return table == groups_table or None in (table, groups_table)
 
 
 def _shared_files(one: Any, other: Any) -> list[str]:
-    """The files of `one` that are also among those of `other`, by whatever path."""
+    """Return the files of `one` that are also among those of `other`, under any path."""
     private = {_identity(path) for path in _files(other)}
     return [path for path in _files(one) if _identity(path) in private]
 
 
 def _files(source: Any) -> list[str]:
-    """The files of a source that are there; whoever opens it will say what is missing."""
+    """Return the existing files of a source; opening it reports the missing ones."""
     try:
         return paths_of(source, "source") or []
     except SpecError:
@@ -444,43 +445,43 @@ def _files(source: Any) -> list[str]:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """What os.path.samefile compares."""
+    """Return what os.path.samefile compares."""
     found = Path(path).stat()
     return found.st_dev, found.st_ino
 
 
 # -------------------------------------------------------------------- the directory that DuckDB spills to
-# It is for its owner alone, and removed afterwards. A process that is killed removes nothing: its directory is known by
-# its name and by the lock that it held. The next run that can take the lock knows that nobody uses the directory.
+# Only its owner can read it, and it is removed afterwards. A killed process removes nothing: its directory is found by
+# its name and its lock file. The next run that can take the lock knows that nobody uses the directory.
 
 
 @contextmanager
 def spill_directory() -> Iterator[str]:
-    """A new directory with permissions for its owner alone, in the system's place for temporary files."""
+    """Create a directory with permissions for its owner alone, in the system's place for temporary files."""
     with contextlib.ExitStack() as stack:
         try:
             remove_stale()
             directory = Path(tempfile.mkdtemp(prefix=PREFIX))  # mode 700
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
             _keep_files_private(directory)
-            # Locked first and named afterwards: what has the name is locked as long as its process lives.
+            # Locked first and named afterwards: a file of that name is locked as long as its process lives.
             private = open(directory / "new", "xb", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115
             lock(stack.enter_context(private))
             (directory / "new").rename(directory / LOCK)
         except OSError as error:
             raise DataError(
-                f"no private folder for temporary files can be made: {error.strerror}. Nothing was spent. Make room "
+                f"cannot create a private folder for temporary files: {error.strerror}. Nothing was spent. Make room "
                 "in the system's folder for them, or name another one in the variable TMPDIR."
             ) from None
         yield str(directory)
 
 
 def remove_stale() -> None:
-    """Remove what processes that were killed left behind.
+    """Remove the directories that killed processes left behind.
 
-    A directory is removed if it has our name, belongs to this user, is open to nobody else, and holds a lock file of
-    this user that no living process has locked. Anything else is left alone, also a directory without a lock file:
-    it may have been made just now, and no engine has written to it.
+    A directory is removed if it has tallytree's name, belongs to this user, is open to nobody else, and holds a lock
+    file of this user that no living process has locked. Anything else is left alone, including a directory without a
+    lock file: it may have just been created, and no engine has written to it.
     """
     if sys.platform == "win32":
         return
@@ -499,9 +500,9 @@ def _is_ours(found: os.stat_result, kind: int, mode: int) -> bool:
 
 
 def _keep_files_private(directory: Path) -> None:
-    """Have files made here be readable by their owner alone, whatever the engine asks for, where the system can.
+    """Make files created here readable by their owner alone, for any mode the engine asks for, if the system can.
 
-    That is a default access list of the directory; a umask would be one for the whole process. Nobody else can reach
+    This sets a default access list of the directory; a umask would apply to the whole process. Nobody else can reach
     into the directory in any case: this is for copies of its files that keep their permissions.
     """
     if sys.platform != "linux":

@@ -148,7 +148,7 @@ def test_a_workload_with_an_unknown_attribute_is_refused():
 @pytest.mark.parametrize("name", ["household_id", "person"])
 def test_attributes_cannot_take_the_names_of_columns(name):
     schema = Schema((Attribute(name, ("a", "b")),), (Attribute("age", ("x", "y")),), 2)
-    with pytest.raises(SpecError, match="call the attribute something else"):
+    with pytest.raises(SpecError, match="rename the attribute"):
         synthesize(_empty(schema), **QUICK)
 
 
