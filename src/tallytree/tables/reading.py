@@ -78,7 +78,6 @@ def read(
 ) -> GroupSizes:
     """Count the groups of each size in every leaf region of private microdata.
 
-<<<<<<< HEAD
     The engine that holds the rows checks and counts them; only counts leave it. The result is sealed: it shows its
     shape and no count, and only a noisy measurement gets counts out.
 
@@ -136,59 +135,10 @@ def read(
     -------
     GroupSizes
         The private counts, behind public facts.
-=======
-    Parameters
-    ----------
-    source
-        A path, glob or list of paths (Parquet, CSV, a DuckDB file with `table`), Arrow data, a table of another engine
-        (`Source`), a Spark data frame, or an Ibis table.
-    group, region
-        Columns of the rows: the group, and the leaf region. For a region, give one column with the leaf's id or name,
-        or one column per level from the top down.
-    hierarchy
-        The public hierarchy of regions. It can be left out if the groups table has the regions, or with
-        `regions_are_public`.
-    max_size
-        The public largest size; larger groups count as `max_size`.
-    name
-        The data set's name in the ledger.
-    quantity, quantity_bound
-        A column of integers that a row adds to its group's size, and their public bound. Without it a row adds 1.
-    entity, rows_per_entity
-        The column that names a row's entity, and the public bound on the rows of one entity. Further rows are dropped
-        at random.
-    groups, groups_are_public
-        A public table of all groups, with their regions. The exact number of groups in every region is published from
-        it, so it is accepted only with `groups_are_public=True`.
-    on_spanning_group
-        The rule for a group with rows in several leaves: "error" refuses it; "split" counts each (group, region) pair
-        as a group.
-    regions_are_public
-        Whether the hierarchy may be taken from the microdata, because the regions that occur in it are public.
-    table, groups_table
-        The tables' names in DuckDB files.
-    by
-        One or two columns that classify groups, with their public values: `{"tenure": ["owned", "rented"]}`. The
-        columns are in the groups table, or in the rows and the same in all rows of a group. With a groups table that
-        lacks them, the number of groups is public by region and not by category; each group on the list must then have
-        at least one entity.
-    decided_by
-        Whether the "group" or its "members" decide the category (see `tallytree.Category`).
-    memory_limit
-        The memory that DuckDB may use, such as "4GB".
-    progress
-        A function that receives DuckDB's progress.
-
-    Returns
-    -------
-    GroupSizes
-        The private counts, with the public facts about them.
->>>>>>> cf44e6d (Describe tables, domains and core functions in plain English)
 
     Raises
     ------
     SpecError
-<<<<<<< HEAD
         If an option is wrong.
     DataError
         If the data have problems. `InputProblems` lists all of them with exact counts, for the data holder only.
@@ -200,11 +150,6 @@ def read(
     >>> counties = tt.Hierarchy.from_levels({"county": ["X", "Y"]}, ["county"])
     >>> tt.read(people, group="home", region="county", hierarchy=counties, max_size=3)
     GroupSizes(Hierarchy(total 1 → county 2), sizes 1–3, private totals)
-=======
-        If options are wrong.
-    InputProblems
-        If the data have problems. It lists all of them with counts, for the data holder's eyes only.
->>>>>>> cf44e6d (Describe tables, domains and core functions in plain English)
     """
     categories = Categories.of(by, decided_by)
     options = Options(
