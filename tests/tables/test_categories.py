@@ -125,14 +125,14 @@ def test_a_missing_column_is_a_problem():
         ({"tenure": {"values": ["a", "b"], "decided_by": "group"}}, "members", "is said twice, and not alike"),
         ({"tenure": {"values": ["a", "b"], "decided": "group"}}, None, "has no 'decided'"),
         ({"tenure": {"decided_by": "group"}}, None, "has no values"),
-        ({"tenure": {"values": ["a", "b"], "other": "c"}}, "group", "other = 'c' is no value of 'tenure'"),
+        ({"tenure": {"values": ["a", "b"], "other": "c"}}, "group", "other = 'c' is not a value of 'tenure'"),
         ({"a": ["1", "2"], "b": ["1", "2"], "c": ["1", "2"]}, "group", "names 3 categories; expected one or two"),
         ({}, "group", "names 0 categories"),
         ([Category("tenure", ("a", "b"), "group")] * 2, None, "names the category 'tenure' twice"),
         ("tenure", "group", "expected categories with their public values"),
         ({"size": ["1", "2"]}, "group", "cannot be called 'size'"),
         ({"county": ["A", "B"]}, "group", "both name column 'county'"),
-        (None, "group", "and there are none"),
+        (None, "group", "but by has none"),
     ],
 )
 def test_wrong_options_are_refused_with_what_was_expected(by, decided_by, words):

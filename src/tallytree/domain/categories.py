@@ -92,7 +92,7 @@ class Category:
         if self.decided_by not in get_args(DecidedBy):
             raise SpecError(f"decided_by of {self.name!r} is {told(self.decided_by)}; expected {WHO}")
         if self.other is not None and self.other not in values:
-            raise SpecError(f"other = {told(self.other)} is no value of {self.name!r}; it has {', '.join(values)}")
+            raise SpecError(f"other = {told(self.other)} is not a value of {self.name!r}; it has {', '.join(values)}")
         plain: dict[str, str] = {}
         for value in values:
             before = plain.setdefault(" ".join(value.casefold().split()), value)
@@ -160,7 +160,7 @@ class Categories:
         """
         if by is None:
             if decided_by is not None:
-                raise SpecError("decided_by says who decides the categories of `by`, and there are none")
+                raise SpecError("decided_by says who decides the categories of `by`, but by has none")
             return NO_CATEGORIES
         if isinstance(by, cls):
             return by
@@ -171,7 +171,7 @@ class Categories:
             if isinstance(decided_by, Mapping) and (
                 unknown := [name for name in decided_by if name not in [one.name for one in by]]
             ):
-                raise SpecError(f"decided_by names {unknown[0]!r}, which is no category of `by`")
+                raise SpecError(f"decided_by names {unknown[0]!r}, which is not a category of `by`")
         if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(one, Category) for one in by):
             raise SpecError(f"by is {told(by)}; expected categories with their public values: {FORM}")
         if not by:
