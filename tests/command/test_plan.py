@@ -158,7 +158,7 @@ def test_groups_are_spread_by_a_public_column(folder):
         (("[plan]", '[release]\npriority = "upper"\nshares = [1, 1, 1]\n[plan]'), [], "give one of them"),
         (("[plan]", f'[release]\npriority = "upper"\n{BANDS}\n[plan]'), [], "leave out shares and priority"),
         (("[plan]", f"[release]\nshares = [1, 1, 1]\n{BANDS}\n[plan]"), [], "leave out shares and priority"),
-        (("[plan]", f"{BANDS}\n[plan]"), ["--suggest", "county within 5 at 95%"], "no shares to suggest"),
+        (("[plan]", f"{BANDS}\n[plan]"), ["--suggest", "county within 5 at 95%"], "size bands already set shares"),
         (('table = "regions.csv"', 'table = "nowhere.csv"'), [], "no region table"),
         (("", ""), ["--suggest", "counties within 5 at 95%"], "did you mean 'county'?"),
         (("", ""), ["--plot", "plan.gif"], "not as plan.gif"),
@@ -199,7 +199,7 @@ def test_a_budget_that_buys_nothing_is_warned_of_in_words(folder, run):
     (folder / "release.toml").write_text(small)
     out = " ".join(run("plan", "release.toml", "--mechanism", "tallytree").split())
     assert re.search(r"level 'county' will be useless with ε = 0.0001: .* reach ± [0-9,]+; [1-5] of 5 regions", out)
-    assert "regions that have groups will be published as 0" in out
+    assert "regions with groups will be published as 0" in out
     enough = " ".join(run("plan", "release.toml", "--mechanism", "tallytree", "--epsilon", "20").split())
     assert "useless" not in enough
 

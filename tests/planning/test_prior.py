@@ -255,9 +255,9 @@ def test_wrong_numbers_and_names_are_refused(tmp_path):
     with pytest.raises(SpecError, match="neither a shape"):
         Prior.of("housholds")
     for groups in (0, -1, 1.5, True):
-        with pytest.raises(SpecError, match="whole number above 0"):
+        with pytest.raises(SpecError, match="integer above 0"):
             Prior.of("uniform", groups=groups)
-    with pytest.raises(SpecError, match="say how many with groups"):
+    with pytest.raises(SpecError, match="give their number with groups"):
         Prior.of("uniform", weights=np.ones(6))
     for weights in (np.zeros(6), -np.ones(6), np.full(6, np.nan)):
         with pytest.raises(SpecError, match="not all of them 0"):

@@ -1,1 +1,1 @@
-"""What a budget will buy, before anything is spent: priors, simulation, goals. It publishes nothing."""
+"""Predict what a budget allows, before anything is spent: priors, simulation, goals. Nothing is published."""

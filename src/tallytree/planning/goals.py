@@ -1,19 +1,19 @@
-"""`suggest`: shares of the budget that meet goals such as "county within 20 at 95%", or the budget that it would take.
+"""`suggest`: shares of the budget that meet goals such as "county within 20 at 95%", or the budget that these need.
 
-There are two kinds of goals, about two things that are not the same:
+There are two kinds of goals:
 
 - "county within 20 at 95%": the *reach*. 95 % of the level's published counts have a recommended interval, at 95 %,
-  within count ± 20. It depends on the data, because published counts are smoothed and an interval always holds its
+  within count ± 20. It depends on the data, because published counts are smoothed and an interval always contains its
   count. So it is predicted by simulation, and holds for data like the prior's.
-- "county half-width 20 at 95%": every guaranteed interval is at most 20 wide to either side of an unbiased estimate.
+- "county half-width 20 at 95%": every guaranteed interval extends at most 20 to either side of an unbiased estimate.
   This follows from the noise alone, and holds for any data.
 
-For half-widths, least squares gets no worse by a more precise measurement on any level, so no width grows with any
-level's amount of the budget, and bisection finds the least amount that a level needs. A level with a goal starts from
-what it would need if all others had their `LEAST_SHARE` only, and is then lowered as far as all goals allow. What is
-left over goes to all levels alike. Widths are computed anew for the shares that come out, so a goal that is said to be
-met is met; with several goals another division might do with a little less. A goal about the reach is turned into one
-about the half-width: first of the same size, then larger or smaller by how far intervals reach in the simulation.
+For half-widths, least squares gets no worse with a more precise measurement on any level. So no width grows with any
+level's amount of the budget, and bisection finds the smallest amount that a level needs. A level with a goal starts
+from what it would need if all others had only their `LEAST_SHARE`, and is then lowered as far as all goals allow. The
+rest is divided equally among all levels. Widths are computed again for the resulting shares, so a goal reported as met
+is met; with several goals another division might need slightly less. A goal about the reach is turned into one about
+the half-width: first of the same size, then scaled by the reach of intervals in the simulation.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tallytree.privacy.budget import Budget, epsilon_of
 GOAL = re.compile(
     r"\s*(.+?)\s+(within|half-width)\s+(?:±|\+/-)?\s*([0-9]+(?:\.[0-9]+)?)\s+at\s+([0-9]+(?:\.[0-9]+)?)\s*%?\s*"
 )
-AT_LEAST: Mapping[str, str] = {"leaves": "at_least"}  # what is measured, whatever the data are
-LEAST_SHARE = Fraction(1, 4)  # of an equal share: what every level gets at the least
-SHARE_STEPS = 1000  # shares are whole numbers of thousandths
+AT_LEAST: Mapping[str, str] = {"leaves": "at_least"}  # the same measurements for any data
+LEAST_SHARE = Fraction(1, 4)  # of an equal share: the minimum of every level
+SHARE_STEPS = 1000  # shares are multiples of a thousandth
 MOST_ATTEMPTS = 12  # to find how many standard deviations wide an interval is
-LARGEST_BUDGET = 10**6  # the most that a budget may be
-MOST_SIMULATED = 8  # divisions of the budget that are simulated
-A_LITTLE_LESS = 0.97  # so that the next division meets the goal
+LARGEST_BUDGET = 10**6  # the upper limit of a budget
+MOST_SIMULATED = 8  # limit for simulated allocations of the budget
+A_LITTLE_LESS = 0.97  # so that the next allocation meets the goal
 CLOSE = 0.85  # a reach of this part of the goal is near enough
 EXPECTED = '"<level> within <number> at <percent>%" or "<level> half-width <number> at <percent>%"'
 
@@ -81,7 +81,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Shares that meet the goals with `budget`, which is larger than the one asked about if that is too small."""
+    """Shares that meet the goals with `budget`, which exceeds the requested budget if that is too small."""
 
     goals: tuple[Goal, ...]
     asked: Budget
@@ -91,22 +91,22 @@ class Suggestion:
     half_widths: tuple[float, ...]  # at the first goal's confidence, for any data
     reach: tuple[float, ...] | None  # at the first goal's confidence, for data like the prior's; None without a prior
     mechanism: str
-    options: Mapping[str, str]  # of the mechanism, without which the widths would not be these
+    options: Mapping[str, str]  # options of the mechanism that the widths depend on
 
     @property
     def enough(self) -> bool:
-        """Do the goals fit into the budget that was asked about?"""
+        """Return whether the requested budget meets the goals."""
         return self.budget == self.asked
 
     @property
     def toml(self) -> str:
-        """What goes into the `[release]` section of a spec: a line, or two."""
+        """Return the lines for the `[release]` section of a spec."""
         parts = ", ".join(f"{_key(level)} = {int(share * SHARE_STEPS)}" for level, share in self.by_level.items())
         told = ", ".join(f'{name} = "{value}"' for name, value in self.options.items())
         return f"shares = {{ {parts} }}" + (f"\noptions = {{ {told} }}" if told else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "goals": [vars(goal) for goal in self.goals],
             "asked": self.asked.to_json(),
@@ -121,7 +121,7 @@ class Suggestion:
 
     @property
     def by_level(self) -> dict[str, Fraction]:
-        """The shares by level, as `release` takes them."""
+        """Return the shares by level, as `release` takes them."""
         return dict(zip(self.levels, self.shares, strict=True))
 
 
@@ -136,18 +136,19 @@ def suggest(
 ) -> Suggestion:
     """Find shares for goals, from public facts alone.
 
-    `options` are the mechanism's. `expected` is what a public prior says; goals about the reach of intervals need it.
+    `options` are the mechanism's. `expected` is a public prior's expectation, which goals about the reach of intervals
+    need.
     """
     hierarchy, neighbours, totals = facts.hierarchy, facts.neighbours, facts.totals
     texts = [goals] if isinstance(goals, str) else list(goals)
     aims = tuple(Goal.parse(part, hierarchy) for text in texts for part in text.split(";") if part.strip())
     if not aims:
-        raise SpecError('there is no goal; expected one such as "county within 20 at 95%"')
+        raise SpecError('no goal given; expected one such as "county within 20 at 95%"')
     if expected is None and any(goal.of == "reach" for goal in aims):
         raise SpecError(f"{NO_PRIOR}; a goal such as {_without_prior(aims)!r} needs no prior")
     chosen = choose(mechanism, neighbours, options).suited_to(neighbours, hierarchy, totals)
     if chosen.divides_itself:
-        raise SpecError("bands divide the budget over the levels, each in its way: there are no shares to suggest")
+        raise SpecError("size bands already set shares for the levels; remove `bands` to get a suggestion")
     needed: Mapping[str, str] = {}
     if chosen.plan(hierarchy, budget, neighbours.unit).branch_rule is not None:
         # Widths that depend on what will be measured first are none that can be promised now.
@@ -167,7 +168,7 @@ def suggest(
         return found
 
     def division(targets: Sequence[float]) -> tuple[Budget, tuple[Fraction, ...]]:
-        """The budget and shares with which half-widths meet the targets."""
+        """Return the budget and shares with which half-widths meet the targets."""
         goals = tuple(replace(goal, within=target) for goal, target in zip(aims, targets, strict=True))
         search = _Search(hierarchy, goals, errors)
         shares = search.shares(budget.amount)
@@ -196,12 +197,12 @@ def _met(
     division: Callable[[Sequence[float]], Divided],
     reach: Callable[[Budget, Sequence[Fraction], float], Reached],
 ) -> tuple[Budget, tuple[Fraction, ...], Reached]:
-    """The least budget found that meets the goals, its shares, and the reach at the first goal's confidence."""
+    """Return the smallest budget that meets the goals, its shares, and the reach at the first goal's confidence."""
     targets, best = [goal.within for goal in goals], None
     for _ in range(MOST_SIMULATED):
         within, shares = division(targets)
         known = {level: reach(within, shares, level) for level in dict.fromkeys(goal.confidence for goal in goals)}
-        ratios = []  # of each goal to what the division gives; half-widths are met already
+        ratios = []  # of each goal to its value with this allocation; half-widths are already met
         for goal in goals:
             reached = known[goal.confidence]
             place = hierarchy.levels.index(goal.level)
@@ -221,7 +222,7 @@ def _met(
             for target, ratio, goal in zip(targets, ratios, goals, strict=True)
         ]
     if best is None:
-        raise SpecError("no division of any budget was found that meets the goals; aim for a larger reach")
+        raise SpecError("no allocation of any budget was found that meets the goals; use a goal with a larger reach")
     return best
 
 
@@ -237,10 +238,10 @@ class _Search:
     errors: Callable[[Sequence[Fraction], Fraction], CellErrors]
 
     def shares(self, amount: Fraction) -> tuple[Fraction, ...] | None:
-        """Shares with which this amount meets the goals, or None.
+        """Return shares with which this amount meets the goals, or None.
 
-        Intervals are taken for some number of standard deviations wide, at first the normal one, and that number is
-        raised where the interval itself turns out wider: standard deviations take much less time.
+        The search assumes that intervals are a number of standard deviations wide: first the normal one, then a larger
+        one if the interval itself turns out wider. Standard deviations take much less time than intervals.
         """
         reaches = [NORMAL.inv_cdf((1 + goal.confidence) / 2) for goal in self.goals]
         for _ in range(MOST_ATTEMPTS):
@@ -259,7 +260,9 @@ class _Search:
         return None
 
     def _least(self, amount: Fraction, reaches: Sequence[float]) -> tuple[Fraction, ...] | None:
-        """The least amounts for the goals, with what is left divided among all levels; None if that is not enough."""
+        """Return the smallest amounts for the goals, with the rest divided among all levels; None if the amount is too
+        small.
+        """
         depth = self.hierarchy.depth
         least = max(1, math.ceil(LEAST_SHARE * SHARE_STEPS / depth))
         aimed = sorted({self.hierarchy.levels.index(goal.level) for goal in self.goals})
@@ -285,7 +288,7 @@ class _Search:
     def _lower(
         self, steps: list[int], level: int, high: int, amount: Fraction, reaches: Sequence[float], of: int | None
     ) -> bool:
-        """Bring one level's amount down as far as the goals of a level, or of all, allow; False if `high` does not."""
+        """Lower one level's amount as far as the goals of a level, or of all, allow; return False if `high` fails."""
         low = max(1, math.ceil(LEAST_SHARE * SHARE_STEPS / self.hierarchy.depth))
         steps[level] = high = max(low, high)
         if not self._meets(steps, amount, reaches, of):
@@ -297,7 +300,7 @@ class _Search:
         return True
 
     def _meets(self, steps: Sequence[int], amount: Fraction, reaches: Sequence[float], of: int | None) -> bool:
-        """Do these amounts, in thousandths, meet the goals? They may be more, or less, than the whole."""
+        """Return whether these amounts, in thousandths, meet the goals. They need not add up to the total."""
         whole = sum(steps)
         shares = [Fraction(step, whole) for step in steps]
         found = self.errors(shares, amount * whole / SHARE_STEPS).deviations()
@@ -310,13 +313,13 @@ class _Search:
 
 
 def _larger(budget: Budget, search: _Search) -> tuple[Budget, tuple[Fraction, ...]]:
-    """The least larger budget that meets the goals, to two digits and rounded up, and its shares."""
+    """Return the smallest larger budget that meets the goals, rounded up to two digits, and its shares."""
     low, high = budget.amount, budget.amount
     found = None
     while found is None:
         low, high = high, high * 4
         if high > LARGEST_BUDGET:
-            raise SpecError("no budget within any sensible range meets the goals; aim for wider intervals")
+            raise SpecError("no realistic budget meets the goals; use goals with wider intervals")
         found = search.shares(high)
     while high / low > Fraction(101, 100):
         middle = Fraction(math.sqrt(low * high)).limit_denominator(10**9)
@@ -331,12 +334,12 @@ def _larger(budget: Budget, search: _Search) -> tuple[Budget, tuple[Fraction, ..
 
 
 def _of_amount(budget: Budget, amount: Fraction) -> Budget:
-    """A budget of the same currency."""
+    """Return a budget of the same kind with another amount."""
     return Budget(epsilon=amount) if budget.currency == "epsilon" else Budget(rho=amount, delta=budget.delta)
 
 
 def _rounded_up(budget: Budget, amount: Fraction) -> Budget:
-    """A budget of the same kind with at least this amount, in two digits of what its user stated."""
+    """Return a budget of the same kind with at least this amount, rounded up to two digits of the user's unit."""
     if budget.epsilon is not None and budget.delta is not None:
         return Budget(epsilon=_two_digits(epsilon_of(amount, budget.delta)), delta=budget.delta)
     return _of_amount(budget, _two_digits(amount))
@@ -348,7 +351,7 @@ def _two_digits(amount: Fraction) -> Fraction:
 
 
 def in_words(suggestion: Suggestion) -> list[str]:
-    """What was found, in sentences."""
+    """Return the result in sentences."""
     goals = " and ".join(map(str, suggestion.goals))
     if suggestion.enough:
         return [f"{suggestion.budget} is enough for {goals}, divided like this:"]

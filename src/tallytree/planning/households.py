@@ -1,7 +1,7 @@
-"""What a budget will buy of synthetic households: which tables are measured, why, and with what noise.
+"""Plan a synthesis: which tables will be measured, why, and with what noise.
 
-No microdata are opened: what the method measures first depends on public facts, and about how many households there are
-is said by whoever plans. Which tables are chosen in rounds after that depends on noisy answers, and is not foretold.
+No microdata are opened: the first measurements of the method depend on public facts, and the user states the
+approximate number of households. The tables chosen in later rounds depend on noisy answers and cannot be predicted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ FIRST, STRUCTURAL, ASKED, SWEPT = "sizes and attributes", "for the roles", "aske
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """A table that will be measured: why, for how much, with what noise (a standard deviation, on one count), and what
-    all noise together is expected to sum to, as a part of all that the table counts (None if that is not known).
+    """A planned measurement of a table: its reason, its cost and its noise (a standard deviation, for one count).
+
+    The last field is the expected sum of all noise, as a part of the table's total (None if that is unknown).
     """
 
     table: Marginal
@@ -38,17 +39,17 @@ class PlannedTable:
 
 @dataclass(frozen=True)
 class SynthesisPlan:
-    """The tables that will be measured, and what is left: ρ for rounds of one table each, tables for the model."""
+    """The tables to measure, and the rest: ρ for rounds of one table each, tables for the model."""
 
     tables: tuple[PlannedTable, ...]
     budget: Budget
     households: int | None
     for_rounds: Fraction
     left: tuple[Marginal, ...]
-    exact: tuple[Marginal, ...]  # that the unit does not protect
+    exact: tuple[Marginal, ...]  # tables that the unit does not protect
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "budget": self.budget.to_json(),
             "households": self.households,
@@ -77,9 +78,10 @@ def plan_synthesis(
     *,
     households: int | None = None,
 ) -> SynthesisPlan:
-    """What `tallytree-marginals` would measure before its rounds; the sweep is planned if `households` is given.
+    """Return what `tallytree-marginals` would measure before its rounds; the sweep is included if `households` is
+    given.
 
-    A household is taken to have half as many persons as it can have. In a run the first answers say how many.
+    A household is assumed to have half the maximum number of persons. In a run the first answers give this number.
     """
     if budget.rho is None:
         raise BudgetError("synthesis needs a delta, or a budget as rho")

@@ -1,7 +1,7 @@
-"""`Prior`: what may be expected of counts before any are seen, from public facts alone.
+"""`Prior`: expected counts before any data are read, from public facts alone.
 
-A named shape, an older public table or an earlier release says how sizes are distributed; public totals, the older
-table or a stated number of groups say how many groups there are. `fitted` puts the two together for a hierarchy.
+A named shape, an older public table or an earlier release gives the distribution of sizes. Public totals, the older
+table or a stated number of groups give the number of groups. `fitted` combines the two for a hierarchy.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ NO_PRIOR = (
     '"households", "heavy-tail" or "uniform", an older public table, or an earlier release'
 )
 HOUSEHOLDS = (26.7, 32.8, 16.1, 13.4, 6.5, 2.6)  # % of U.S. households of 1 … 6 persons in 2010; the rest is a tail
-TAIL = 0.45  # of households of 7 or more: each further person is this much rarer
+TAIL = 0.45  # households of 7 or more: the ratio for each further person
 LONG_TAIL = (1.5, 10.0)  # of heavy-tail: P(size ≥ s) = (1 + (s − 1)/10)^−1.5 among groups that are not empty
-COUNTS, ALL = ("counts.parquet", "counts"), "all"  # the table in a release's folder, and what all categories are called
+COUNTS, ALL = ("counts.parquet", "counts"), "all"  # the table in a release's folder, and the name of all categories
 MEASURED = ("level", "region", "name", "size", "count", "lower", "upper", "typical_lower", "typical_upper")
-MOST_OLDER_CELLS = 100_000_000  # of an older table, regions × sizes
+MOST_OLDER_CELLS = 100_000_000  # limit for an older table, regions × sizes
 NORMAL_FROM = 64.0  # expected groups in a cell; from there on numbers are drawn by the normal approximation
 
 
 @runtime_checkable
 class ReleasedCounts(Protocol):
-    """What a prior takes of an earlier release: `counts` is `[regions, sizes]`, `sizes` what its columns stand for."""
+    """The parts of an earlier release that a prior uses: `counts` is `[regions, sizes]`, `sizes` are its columns."""
 
     @property
     def counts(self) -> Integers: ...
@@ -56,8 +56,8 @@ class ReleasedCounts(Protocol):
 class OlderTable:
     """Public counts of an earlier time, by region and size."""
 
-    texts: tuple[str, ...]  # ids or names of its regions; none where it has one shape for all
-    region: Integers  # of each row, its place in `texts`; empty where there are none
+    texts: tuple[str, ...]  # ids or names of its regions; empty if it has one shape for all
+    region: Integers  # each row's index in `texts`; empty without regions
     size: Integers
     count: Floats
 
@@ -65,14 +65,14 @@ class OlderTable:
 
     @classmethod
     def of_release(cls, release: ReleasedCounts) -> OlderTable:
-        """The counts of a release, zeros left out."""
+        """Return the counts of a release, without zeros."""
         region, cell = np.nonzero(release.counts)
         count = release.counts[region, cell].astype(np.float64)
         return cls(release.hierarchy.ids, region, cell + release.sizes.start, count)
 
     @classmethod
     def of(cls, source: Any) -> OlderTable:
-        """The rows of a table, or of a release's folder: those over all categories, if it has any."""
+        """Return the rows of a table or of a release's folder: those over all categories, if it has categories."""
         given, folder = source, isinstance(source, str | PathLike) and Path(source).is_dir()
         if folder and not (source := next(filter(Path.exists, (Path(source, name) for name in COUNTS)), None)):
             raise SpecError(f"the prior {fspath(given)!r} is a folder without {COUNTS[0]}, so it holds no release")
@@ -88,7 +88,7 @@ class OlderTable:
             table = table.filter([one == ALL for one in table[category].to_pylist()])
         size, count = numbers(table["size"], "size", whole=True), numbers(table["count"], "count")
         if not np.any(count > 0):
-            raise SpecError("the older table counts no group, so it says nothing of what to expect")
+            raise SpecError("the older table has no groups, so no prior can be taken from it")
         texts = text_columns(table, ["region"])[0] if "region" in table.column_names else []
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         region = np.array([places[text] for text in texts], dtype=np.int64)
@@ -127,7 +127,7 @@ class Prior:
     def __post_init__(self) -> None:
         groups = self.groups
         if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or not 0 < groups < 2**53):
-            raise SpecError(f"groups is how many groups to expect in all, a whole number above 0, not {told(groups)}")
+            raise SpecError(f"groups is the expected number of groups, an integer above 0, not {told(groups)}")
         if self.weights is not None:
             try:
                 weights = np.asarray(self.weights, dtype=np.float64)
@@ -139,7 +139,7 @@ class Prior:
                     "the weights that groups are spread by must be numbers of at least 0, not all of them 0"
                 )
             if groups is None:
-                raise SpecError("weights say how groups are spread over the leaves; say how many with groups, too")
+                raise SpecError("weights spread groups over the leaves; give their number with groups, too")
 
     @classmethod
     def of(cls, value: Any, *, groups: int | None = None, weights: Floats | None = None) -> Prior:
@@ -149,10 +149,10 @@ class Prior:
         ----------
         value
             One of `SHAPES`, the same in every region; an earlier release or its folder; or an older public table (CSV,
-            Parquet, Arrow or columns) with the columns size, count and mostly region. A region is an id or a name of
-            the hierarchy, on any level. Without that column it is one shape for all.
+            Parquet, Arrow or columns) with the columns size, count and usually region. A region is an id or a name of
+            the hierarchy, on any level. Without that column there is one shape for all regions.
         groups, weights
-            How many groups to expect in all, and public numbers to spread them over the leaves by.
+            The expected number of groups, and public numbers that spread them over the leaves.
         """
         if isinstance(value, Prior):
             stated = {"groups": groups, "weights": weights}
@@ -215,11 +215,7 @@ class Prior:
             spread = self.weights if self.weights is not None else even if totals is None else totals
             totals = self.groups * spread / spread.sum()
         if totals is None:
-            why = (
-                "a shape says nothing of it"
-                if self.older is None
-                else "no region of the older table is in the hierarchy"
-            )
+            why = "a shape does not say" if self.older is None else "no region of the older table is in the hierarchy"
             raise SpecError(
                 f"how many groups are to be expected? Totals are private here, and {why}: say it with groups = N (or "
                 "use an older table or release with these regions as the prior)"
@@ -237,19 +233,20 @@ class ExpectedCounts:
     totals: Floats  # [leaves]
     shapes: Floats  # [shapes, sizes], each adding up to 1
     shape_of: Integers  # [leaves]
-    notes: tuple[str, ...] = ()  # what was filled in, for the report
+    notes: tuple[str, ...] = ()  # filled gaps, for the report
 
     __repr__ = briefly
 
     def expected(self, leaves: Integers) -> Floats:
-        """Expected counts `[leaves, sizes]` of some leaves."""
+        """Return expected counts `[leaves, sizes]` of some leaves."""
         rows: Floats = self.totals[leaves, None] * self.shapes[self.shape_of[leaves]]
         return rows
 
     def sample(self, leaves: Integers) -> Integers:
-        """Made-up counts of some leaves: every cell a Poisson number of its expectation, by a generator without a seed.
+        """Return simulated counts of some leaves: each cell is a Poisson number of its expectation, from an unseeded
+        generator.
 
-        So totals vary a little, as those of an older year do; a leaf whose public total is 0 stays empty.
+        So totals vary slightly, as those of an older year do; a leaf whose public total is 0 stays empty.
         """
         return poisson(self.expected(leaves))
 
@@ -280,7 +277,7 @@ SHAPES: dict[str, Shape] = {"households": _households, "heavy-tail": _heavy_tail
 
 
 def _closed(shares: Floats, first_size: int, max_size: int) -> Floats:
-    """Shares of sizes 0, 1, … made into those of first_size … max_size, the last of which takes all larger ones."""
+    """Convert shares of sizes 0, 1, … into those of first_size … max_size; the last takes all larger ones."""
     kept = shares[first_size : max_size + 1].copy()
     kept[-1] += shares[max_size + 1 :].sum()
     closed: Floats = kept / kept.sum()
@@ -293,13 +290,13 @@ def _closed(shares: Floats, first_size: int, max_size: int) -> Floats:
 def _from_older(
     older: OlderTable, hierarchy: Hierarchy, first_size: int, max_size: int
 ) -> tuple[Floats, Integers, Floats | None, list[str]]:
-    """(shapes, the shape of each leaf, expected totals of the leaves or None, notes)."""
+    """Return (shapes, the shape of each leaf, expected totals of the leaves or None, notes)."""
     used = older.size >= first_size
     size = np.minimum(older.size[used], max_size) - first_size
     count, width = older.count[used], max_size - first_size + 1
     overall = np.bincount(size, count, width)
     if not overall.any():
-        raise SpecError(f"the older table counts no group of size {first_size} or more, so it says nothing of them")
+        raise SpecError(f"the older table counts no group of size {first_size} or more, so it gives no prior for them")
     notes = []
     largest = int(older.size[older.count > 0].max())
     if largest < max_size:
@@ -348,7 +345,7 @@ def _from_older(
 
 
 def _places(texts: tuple[str, ...], hierarchy: Hierarchy) -> Integers:
-    """The region that each id or name stands for; -1 where there is none, or where several bear the name."""
+    """Return the region of each id or name; -1 if it is unknown or several regions have the name."""
     by_name: dict[str, int] = {}
     for region, name in enumerate(hierarchy.names):
         if not hierarchy.carried[region]:
@@ -357,7 +354,7 @@ def _places(texts: tuple[str, ...], hierarchy: Hierarchy) -> Integers:
 
 
 def _known_regions(found: Integers, hierarchy: Hierarchy) -> tuple[Integers, Integers]:
-    """The regions found and all above them, in order, and the place of each region of the tree among them (or -1)."""
+    """Return the found regions and all above them, in order, and the index of each tree region among them (or -1)."""
     known = np.zeros(len(hierarchy), dtype=np.bool_)
     known[found] = True
     for level in range(hierarchy.depth - 1, 0, -1):
@@ -370,11 +367,11 @@ def _known_regions(found: Integers, hierarchy: Hierarchy) -> tuple[Integers, Int
 
 
 def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sums: Floats) -> Floats:
-    """Expected totals of all leaves, from the regions that the table has.
+    """Return expected totals of all leaves, from the regions in the table.
 
-    A leaf without one gets its part of what the nearest listed region above has beyond its listed leaves, or the mean
-    of the listed leaves under the nearest region that has any; whichever is nearer. Where there is neither, the mean of
-    all other leaves.
+    A missing leaf gets its part of the nearest listed ancestor's total beyond the listed leaves there, or the mean of
+    the listed leaves under the nearest ancestor that has any, depending on which ancestor is nearer. Without either, it
+    gets the mean of all other leaves.
     """
     first = int(hierarchy.level_starts[-2])
     own = np.full(len(hierarchy), np.nan)
@@ -383,7 +380,7 @@ def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sum
     leaves = sum_up(hierarchy, np.ones(hierarchy.leaf_count))
     listed = sum_up(hierarchy, ~np.isnan(of_leaves))
     total = sum_up(hierarchy, np.nan_to_num(of_leaves))
-    each = np.full(len(hierarchy), np.nan)  # what an unlisted leaf below has
+    each = np.full(len(hierarchy), np.nan)  # the total of an unlisted leaf below
     for level in range(hierarchy.depth):
         regions = hierarchy.level_slice(level)
         lacking = leaves[regions] - listed[regions]
@@ -400,7 +397,7 @@ def _totals(hierarchy: Hierarchy, rows: Integers, direct: NDArray[np.bool_], sum
 
 
 def sum_up(hierarchy: Hierarchy, of_leaves: NDArray[Any]) -> Floats:
-    """Numbers of the leaves, whole or not, summed up the tree to one for every region."""
+    """Sum numbers of the leaves, integers or not, up the tree to one for every region."""
     sums = np.zeros(len(hierarchy))
     sums[int(hierarchy.level_starts[-2]) :] = of_leaves
     for level in range(hierarchy.depth - 1, 0, -1):
@@ -409,14 +406,14 @@ def sum_up(hierarchy: Hierarchy, of_leaves: NDArray[Any]) -> Floats:
     return sums
 
 
-# -------------------------------------------------------------------- made-up counts
+# -------------------------------------------------------------------- simulated counts
 
 
 def poisson(expected: Floats) -> Integers:
-    """Poisson numbers, independent of each other, from the cryptographic generator.
+    """Return independent Poisson numbers from the cryptographic generator.
 
-    Below `NORMAL_FROM` by inversion: as many as there are partial sums of the probabilities below one uniform number.
-    Beyond, by the normal approximation, which is good enough for made-up data (nothing private rests on it).
+    Below `NORMAL_FROM` it uses inversion: the number of partial sums of the probabilities below one uniform number.
+    Above, it uses the normal approximation, which is accurate enough for simulated data (no private data depend on it).
     """
     flat = expected.ravel()
     drawn = np.zeros(flat.shape, dtype=np.int64)

@@ -1,8 +1,9 @@
-"""`plan`: what a budget will buy, level by level, before anything is spent; and the choice of `auto` by predictions.
+"""`plan`: predicted errors of a budget, level by level, before anything is spent; and the choice of `auto` by
+predictions.
 
-From public facts alone: the hierarchy, the sizes, the unit, the budget, totals where they are public, and a public
-prior. Errors are predicted by simulation, and widths of guaranteed intervals exactly (`simulation`). Pictures need the
-extra `plots`.
+Predictions use public facts alone: the hierarchy, the sizes, the unit, the budget, totals if they are public, and a
+public prior. Errors are predicted by simulation, and widths of guaranteed intervals exactly (`simulation`). Charts need
+the extra `plots`.
 """
 
 from __future__ import annotations
@@ -44,20 +45,25 @@ from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.relations import describe_relation
 
-MOST_PLANNED = 10**10  # regions × sizes of a release that is planned
+MOST_PLANNED = 10**10  # limit for a planned release, regions × sizes
 MOST_REPLICATES = 100_000
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
 AUTO_CANDIDATES = ("tallytree", "joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
 TOLD: tuple[dict[str, Any], ...] = ({"leaves": "at_least"}, {"leaves": "lists", "totals_share": FIRST_SHARE})  # by it
-LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to be taken instead
-MANY_GROUPS = 1000  # a half-width that is said to be large where nothing is known of the number of groups
+LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to replace it
+MANY_GROUPS = 1000  # a half-width that is called large if the number of groups is unknown
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
-TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))  # the other budgets of a picture, by the stated one
+TIMES = (
+    Fraction(1, 4),
+    Fraction(1, 2),
+    Fraction(2),
+    Fraction(4),
+)  # a chart's other budgets, relative to this
 RATIOS = (4, 2, 1, 0.5, 0.25)  # of a level's share to the next one's
-DRAWN_CELLS = 100_000  # regions × sizes that are simulated: pictures show many budgets and splits
-BANDS = "bands"  # the name of a division that bands of sizes say
-USELESS = 0.5  # of the number of groups of a region: an interval that reaches further says next to nothing
+DRAWN_CELLS = 100_000  # simulated regions × sizes: charts have many budgets and splits
+BANDS = "bands"  # the name of an allocation by size bands
+USELESS = 0.5  # of a region's number of groups: intervals that reach further are useless
 MOST_EMPTY = 0.1  # of the regions with groups may be published as 0
 LEAST_SHOWN = 0.01  # entities to move, on a logarithmic axis
 
@@ -71,7 +77,7 @@ class PlanReport:
     confidence: float  # of the intervals
     replicates: int
     predictions: tuple[Prediction, ...]
-    skipped: Mapping[str, str]  # mechanisms that were left out, and why
+    skipped: Mapping[str, str]  # skipped mechanisms, with the reason
     notes: tuple[str, ...]
     expected: ExpectedCounts | None = None  # what the prior expects of this hierarchy
 
@@ -167,7 +173,7 @@ class PlanReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """For each budget and level whose counts will be useless, why, in a sentence; by what the prior expects."""
+        """Return a sentence for each budget and level whose counts are expected to be useless, with the reason."""
         if self.expected is None:
             return ()
         usual, names = choose("auto", self.facts.neighbours).name, {one.mechanism for one in self.predictions}
@@ -230,13 +236,13 @@ class PlanReport:
             "protects": describe_relation(self.facts.neighbours),
             "simulated": f"{self.replicates} times; ± in the table of errors is the standard error of that",
         }
-        title = "What a budget buys: predicted from public facts, nothing was spent"
+        title = "What a budget allows: predicted from public facts; nothing was spent"
         found = display.table(headers, rows, right=(4, 5, 6), rest="table() has all of them")
         notes = (display.paragraph(note) for note in (*self.warnings, *self.notes))
         return display.page(title, facts, found, display.inline(self._chart), *notes)
 
     def _chart(self) -> Any:
-        """Predicted errors with one split; mechanisms that have no split are there too."""
+        """Return a chart of predicted errors with one split, including mechanisms without splits."""
         split = "balanced" if "balanced" in self.splits else self.splits[0]
         splits: dict[str, set[str]] = {}
         for one in self.predictions:
@@ -347,14 +353,14 @@ def _listed(budgets: Any) -> Sequence[Budget]:
 
 @dataclass(frozen=True)
 class Alternatives:
-    """What is compared: mechanisms by name (all that are usually planned if None) with options, and splits by name."""
+    """What a plan compares: mechanisms by name (None for the usual ones) with options, and splits by name."""
 
     mechanisms: Sequence[str] | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     splits: Mapping[str, Shares | None] | None = None  # the priorities if None
 
     def candidates(self) -> tuple[list[str], dict[str, str]]:
-        """Which mechanisms to try, and why others are left out: those that take long, or are never released."""
+        """Return the mechanisms to try, and why others are skipped: they take long or are never released."""
         if self.mechanisms is not None:
             for name in self.mechanisms:
                 if name not in MECHANISMS:
@@ -376,13 +382,13 @@ def predict_errors(
     effort: Effort | None = None,
     progress: Progress = silent,
 ) -> PlanReport:
-    """`plan` for public facts that are known already."""
+    """Run `plan` for known public facts."""
     hierarchy, neighbours = facts.hierarchy, facts.neighbours
     if len(hierarchy) * neighbours.max_size > MOST_PLANNED:
         cells = f"{len(hierarchy):,} regions with {told(neighbours.max_size)} sizes"
         raise SpecError(f"max_size is too large to plan with: {cells}, and a plan takes {MOST_PLANNED:,} cells at most")
     if not budgets:
-        raise SpecError("there is no budget to plan with")
+        raise SpecError("no budget to plan with")
     checked_level(confidence)
     effort = effort or Effort.usual(facts)
     expected = facts.expect(prior)
@@ -417,7 +423,7 @@ Row = tuple[Scenario, str, Plan]  # with the name of the split, and the plan tha
 def _scenarios(
     facts: PublicFacts, budgets: Sequence[Budget], alternatives: Alternatives, expected: ExpectedCounts
 ) -> tuple[list[Row], dict[str, str], list[str]]:
-    """Every mechanism with every budget and split; who is left out and why; and notes on adaptive plans."""
+    """Return every mechanism with every budget and split, skipped ones with reasons, and notes on adaptive plans."""
     splits = {
         name: None if shares is None else level_shares(facts.hierarchy, shares, some_without=True)
         for name, shares in (alternatives.splits or list_splits(facts.hierarchy, None)).items()
@@ -446,10 +452,10 @@ def _scenarios(
 def find_useless_levels(
     facts: PublicFacts, scenario: Scenario, plan: Plan, *, prior: Prior | None, confidence: float
 ) -> list[str]:
-    """For each level whose counts will be useless, why, in a sentence: before anything is spent.
+    """Return a sentence for each level whose counts will be useless, with the reason, before anything is spent.
 
-    By simulation where a prior says what to expect; otherwise by half-widths and public totals. Where neither is known,
-    counts that are small for the noise are named.
+    It uses simulation with a prior; otherwise half-widths and public totals. If neither is known, it names counts that
+    are small compared with the noise.
     """
     hierarchy, budget = facts.hierarchy, scenario.budget
     if prior is not None:
@@ -461,7 +467,7 @@ def find_useless_levels(
         if widths is None:
             return []
         if facts.totals is None:
-            small = f"regions with fewer than about {2 * widths[-1]:,.0f} groups will be published as little but noise"
+            small = f"regions with fewer than about {2 * widths[-1]:,.0f} groups will be published as mostly noise"
             return [f"{budget} is a small budget: {small}, many of them as 0"] if widths[-1] >= MANY_GROUPS else []
         groups, reach, as_none = facts.totals.astype(np.float64), np.array(widths), np.zeros(len(widths))
     return _useless_levels(hierarchy, budget, groups, reach.tolist(), as_none.tolist())
@@ -470,7 +476,7 @@ def find_useless_levels(
 def _useless_levels(
     hierarchy: Hierarchy, budget: Budget, groups: Floats, reach: Sequence[float | None], as_none: Sequence[float]
 ) -> list[str]:
-    """Why counts will be useless, level by level; `groups` are those expected in all regions.
+    """Return why counts will be useless, level by level; `groups` are the expected groups of all regions.
 
     `as_none` is the part of a level's regions with groups whose published counts are all 0.
     """
@@ -481,7 +487,7 @@ def _useless_levels(
         if most is not None and most >= USELESS * mean:
             why.append(f"a region has about {mean:,.0f} groups, and intervals of single counts reach ± {most:,.0f}")
         if as_none[level] >= MOST_EMPTY and (empty := round(as_none[level] * there)):
-            why.append(f"{empty:,} of {there:,} regions that have groups will be published as 0")
+            why.append(f"{empty:,} of {there:,} regions with groups will be published as 0")
         if why:
             text = f"the counts of level {visible(name)!r} will be useless with {budget}: {'; '.join(why)}"
             found.append(f"{text}. Take a larger budget, larger regions or fewer levels")
@@ -489,9 +495,9 @@ def _useless_levels(
 
 
 def list_splits(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares | None]:
-    """The splits that are usually compared: the given shares where there are any, and each priority.
+    """Return the splits that are usually compared: the given shares, if any, and each priority.
 
-    A priority has no shares of its own (None): mechanisms divide by it as suits them.
+    A priority has no shares of its own (None): each mechanism chooses its allocation.
     """
     usual: dict[str, Shares | None] = dict.fromkeys(get_args(Priority))
     return usual if shares is None else {AS_GIVEN: level_shares(hierarchy, shares, some_without=True), **usual}
@@ -500,10 +506,11 @@ def list_splits(hierarchy: Hierarchy, shares: Shares | None) -> dict[str, Shares
 def _list_divisions(
     mechanism: Mechanism, splits: Mapping[str, Shares | None]
 ) -> dict[str, tuple[Shares | None, str | None]]:
-    """By the name of each split that a mechanism is predicted with, the shares or the priority to divide by.
+    """Return the shares or the priority for the name of each split that a mechanism is predicted with.
 
-    One that measures leaves only does not depend on the split, and is put with the last one. Bands divide by
-    themselves, once; shares that are given beside them are left to `prepare`, which refuses them as a release would.
+    A mechanism that measures only leaves does not depend on the split, and is listed with the last one. Size bands
+    define their own allocation once; shares given with them are left to `prepare`, which refuses them as a release
+    would.
     """
     if mechanism.leaves_only:
         return {list(splits)[-1]: (None, None)}
@@ -524,12 +531,12 @@ def choose_by_prediction(
     priority: str | None = None,
     progress: Progress = silent,
 ) -> Mechanism:
-    """The mechanism that `auto` takes where there is a public prior: the one with the least predicted error.
+    """Return the mechanism that `auto` takes with a public prior: the one with the smallest predicted error.
 
     The error of a mechanism is the geometric mean over the levels of its earth mover's error, weighted by the levels'
     shares of the budget. The usual choice (`choose`) stays unless another is better by `LEAST_STANDARD_ERRORS` and
-    `LEAST_GAIN`. Private data have no part in it, so it costs no privacy; it is left to chance where mechanisms are
-    nearly as good as each other.
+    `LEAST_GAIN`. Private data play no part in it, so it costs no privacy. If mechanisms are nearly equal, chance
+    decides.
     """
     usual = choose("auto", facts.neighbours)
     parts = level_shares(facts.hierarchy, choose_shares(facts.hierarchy, shares, priority), some_without=True)
@@ -547,7 +554,7 @@ def choose_by_prediction(
     effort = Effort.usual(facts, AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES)
     found = simulate_releases(facts.expect(prior), facts.neighbours, scenarios, effort, progress=progress)
     weights = np.array([float(part) for part in parts])
-    errors = found.emd[:, :, : len(weights)] + 1  # one more, so that no error counts for all
+    errors = found.emd[:, :, : len(weights)] + 1  # plus 1, so that an error of 0 does not decide
     scores = np.log(errors) @ weights  # [scenarios, replicates]
     best, least = usual, -LEAST_GAIN
     for number, scenario in enumerate(scenarios[1:], start=1):
@@ -567,7 +574,7 @@ def _leaf_totals(hierarchy: Hierarchy, totals: Mapping[str, int] | Sequence[int]
         totals = [totals[region] for region in ids]
     found = np.asarray(totals)
     if found.shape != (len(ids),) or not np.issubdtype(found.dtype, np.integer) or np.any(found < 0):
-        raise SpecError(f"totals must be {len(ids):,} whole numbers of at least 0, one for each leaf")
+        raise SpecError(f"totals must be {len(ids):,} integers of at least 0, one for each leaf")
     return found.astype(np.int64)
 
 
@@ -597,11 +604,11 @@ def _spent(plan: Plan, hierarchy: Hierarchy, max_size: int) -> tuple[Fraction, .
 
 
 def _mean(values: Floats) -> tuple[float, float]:
-    """The mean and its standard error."""
+    """Return the mean and its standard error."""
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
-# -------------------------------------------------------------------- pictures
+# -------------------------------------------------------------------- charts
 
 
 def draw_plan(
@@ -612,7 +619,7 @@ def draw_plan(
     mechanisms: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Any:
-    """Error against the budget, and the trade between levels, as one Altair chart; it simulates what it shows."""
+    """Draw error against the budget, and the trade between levels, as one Altair chart from new simulations."""
     alt, hierarchy = display.altair(), facts.hierarchy
     how: dict[str, Any] = {"effort": Effort.usual(facts, DRAWN_CELLS), "progress": progress}
     even = Alternatives(mechanisms, splits={"balanced": level_shares(hierarchy, None)})
@@ -628,7 +635,7 @@ def draw_plan(
             trade(predict_errors(facts, prior, [budget], Alternatives(mechanisms, splits=splits), **how).in_tree())
         )
     title = display.page_title(
-        f"What a budget buys, expecting {prior.source}",
+        f"What a budget allows, expecting {prior.source}",
         "Predicted by simulation from public facts: no private data were opened",
     )
     both = alt.vconcat(*pictures, title=title, spacing=36).resolve_scale(color="shared", shape="shared")
@@ -636,7 +643,7 @@ def draw_plan(
 
 
 def vary_budget(budget: Budget) -> list[Budget]:
-    """The budget, and some that are smaller and larger, in the terms that it was stated in."""
+    """Return the budget with smaller and larger ones of the same kind."""
     stated = {"rho": budget.amount} if budget.epsilon is None else {"epsilon": budget.epsilon}
     return [
         budget,
@@ -645,7 +652,9 @@ def vary_budget(budget: Budget) -> list[Budget]:
 
 
 def against_budget(predictions: Sequence[Prediction]) -> Any:
-    """Predicted earth mover's error per region against the budget, one panel for each level; both axes logarithmic."""
+    """Draw predicted earth mover's error per region against the budget, one panel for each level; both axes
+    logarithmic.
+    """
     rows = _rows(predictions)
     x = display.budget_axis("amount", rows[0]["currency"], sorted({row["amount"] for row in rows}))
     parts = {level: [row for row in rows if row["level"] == level] for level in dict.fromkeys(r["level"] for r in rows)}
@@ -654,7 +663,7 @@ def against_budget(predictions: Sequence[Prediction]) -> Any:
 
 
 def trade(predictions: Sequence[Prediction]) -> Any:
-    """The error of the top level against that of the last as the split of the budget moves from one to the other."""
+    """Draw the error of the top level against that of the last as the split moves from one to the other."""
     alt = display.altair()
     by_way: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in _rows(predictions):
@@ -663,7 +672,7 @@ def trade(predictions: Sequence[Prediction]) -> Any:
     rows = [
         {**found[0], "top": found[0]["emd"], "leaves": found[-1]["emd"], "order": order.index(split)}
         for (mechanism, split), found in by_way.items()
-        # One that measures leaves only has a single point, far off: the line of the others would be squeezed by it.
+        # A mechanism that measures only leaves has a single point, far off, which would squeeze the other lines.
         if sum(way == mechanism for way, _ in by_way) > 1
     ]
     levels = list(dict.fromkeys(one.level for one in predictions))
@@ -689,7 +698,7 @@ def trade(predictions: Sequence[Prediction]) -> Any:
 
 
 def _rows(predictions: Iterable[Prediction]) -> list[dict[str, Any]]:
-    """Predictions as plain rows, errors of 0 raised to where a logarithm can show them."""
+    """Return predictions as plain rows; errors of 0 are raised to the smallest value of a logarithmic axis."""
     return [
         {
             "mechanism": one.mechanism,
@@ -705,7 +714,7 @@ def _rows(predictions: Iterable[Prediction]) -> list[dict[str, Any]]:
 
 
 def _places(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """The mechanisms shown, each with its place among those that are planned by default: a colour for each."""
+    """Return displayed mechanisms with their index among those planned by default, which gives a colour for each."""
     known = [name for name, mechanism in MECHANISMS.items() if not mechanism.refused and not mechanism.unplanned]
     shown = dict.fromkeys(row["mechanism"] for row in rows)
     return {name: known.index(name) if name in known else len(known) for name in shown}

@@ -1,13 +1,13 @@
 """Predictions for one plan: errors by simulation, and half-widths of guaranteed intervals exactly.
 
-Errors come from made-up data of the prior, measured and estimated as a release would be. Nothing private is involved,
-so nothing is charged. Within one replicate all scenarios see the same made-up data, so that their differences are known
-better than their errors. A large tree is simulated in part.
+Errors come from simulated data of the prior, measured and estimated as a release would be. Nothing private is involved,
+so nothing is charged. Within one replicate all scenarios use the same simulated data, so their differences are more
+precise than their errors. A large tree is simulated in part.
 
 Half-widths follow from the plan's noise alone. The half-width of a level is that of its widest cell: no interval of the
-level is wider than that to either side of an unbiased estimate, whatever the data. From the *published* count, which is
-smoothed, it can reach further, because an interval always holds its count (`Reach`). Where many sizes are counted
-`guaranteed` may find narrower upper ends from the measurements.
+level extends further to either side of an unbiased estimate, for any data. From the *published* count, which is
+smoothed, it can reach further, because an interval always contains its count (`Reach`). If many sizes are counted,
+`guaranteed` may find smaller upper ends from the measurements.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from tallytree.tables.group_sizes import GroupSizes, Sealed
 
 SURE = 0.99  # the probability that a predicted reach is large enough
 TYPICAL_MARGIN = 1.4
-CELLS_IN_ALL = 200_000  # to simulate with each mechanism and split, in all replicates together
-REPLICATES = (3, 25)  # at the least and at the most
-MOST_CELLS = 500_000  # regions × sizes that are simulated
+CELLS_IN_ALL = 200_000  # limit for each mechanism and split, over all replicates
+REPLICATES = (3, 25)  # minimum and maximum
+MOST_CELLS = 500_000  # limit for simulated regions × sizes
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A mechanism with everything decided, a budget and its division over the levels."""
+    """A mechanism with all its settings, a budget and its allocation over the levels."""
 
     mechanism: Mechanism
     budget: Budget
@@ -65,11 +65,11 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is to be expected on one level: errors are means per region, with standard errors from the simulation."""
+    """The predictions for one level: errors are means per region, with standard errors from the simulation."""
 
     mechanism: str
     split: str
-    shares: tuple[Fraction, ...]  # of the levels, from the top down; 0 where a level is not measured
+    shares: tuple[Fraction, ...]  # of the levels, from the top down; 0 for a level that is not measured
     budget: Budget
     level: str
     depth: int
@@ -82,13 +82,13 @@ class Prediction:
     published_as_none: float  # of the regions with groups, the part whose published counts are all 0; likewise
 
     def plain(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {**vars(self), "shares": [str(share) for share in self.shares], "budget": str(self.budget)}
 
 
 @dataclass(frozen=True, eq=False)
 class PublicFacts:
-    """What is known of data before they are opened; `leaf_totals` are the public numbers of groups, if they are."""
+    """The facts known before data are opened; `leaf_totals` are the numbers of groups, if these are public."""
 
     hierarchy: Hierarchy
     neighbours: Neighbours
@@ -98,16 +98,16 @@ class PublicFacts:
 
     @cached_property
     def totals(self) -> Integers | None:
-        """The public numbers of groups of all regions."""
+        """Return the public numbers of groups of all regions."""
         return None if self.leaf_totals is None else self.hierarchy.aggregate(self.leaf_totals)
 
     def expect(self, prior: Prior) -> ExpectedCounts:
-        """What a prior expects of such data."""
+        """Return a prior's expected counts for such data."""
         first_size, max_size = 0 if self.neighbours.public_totals else 1, self.neighbours.max_size
         return prior.fitted(self.hierarchy, first_size=first_size, max_size=max_size, leaf_totals=self.leaf_totals)
 
     def scenario(self, chosen: Mechanism, budget: Budget, shares: Shares | None, priority: str | None) -> Scenario:
-        """A mechanism that was prepared, with the shares that it was given."""
+        """Return the scenario of a prepared mechanism with its given shares."""
         leaves = chosen.leaves_only
         return Scenario(chosen, budget, None if leaves else chosen.divided(self.hierarchy, shares, priority, budget))
 
@@ -120,7 +120,7 @@ class PublicFacts:
         shares: Shares | None = None,
         priority: str | None = None,
     ) -> tuple[Scenario, Plan]:
-        """What a release would decide: the mechanism, its shares and its plan; or an error."""
+        """Return what a release would use: the mechanism, its shares and its plan; or raise its error."""
         chosen, asked = prepare(
             mechanism,
             options,
@@ -136,7 +136,7 @@ class PublicFacts:
 
 @dataclass(frozen=True)
 class Effort:
-    """How often to simulate, and how many cells (regions × sizes) of a tree at the most."""
+    """The number of simulations, and the largest number of cells (regions × sizes) of a tree."""
 
     replicates: int
     most_cells: int = MOST_CELLS
@@ -149,7 +149,7 @@ class Effort:
         in_all: int = CELLS_IN_ALL,
         bounds: tuple[int, int] = REPLICATES,
     ) -> Effort:
-        """Simulate less often where there is more to simulate each time."""
+        """Return the usual effort: fewer simulations of larger trees."""
         cells = min(most_cells, len(facts.hierarchy) * sizes_of(facts.neighbours))
         return cls(min(max(in_all // cells, bounds[0]), bounds[1]), most_cells)
 
@@ -160,8 +160,8 @@ class Simulation:
 
     l1: Floats
     emd: Floats
-    tree: Hierarchy  # the one that was simulated
-    reach: Floats  # `[scenarios, levels]`: what recommended intervals are within; not a number where nothing is known
+    tree: Hierarchy  # the simulated tree
+    reach: Floats  # `[scenarios, levels]`: the reach of recommended intervals; NaN if unknown
     published_as_none: (
         Floats  # `[scenarios, levels]`: of regions with groups, the part whose published counts are all 0
     )
@@ -178,12 +178,12 @@ def simulate_releases(
     confidence: float | None = None,
     progress: Progress = silent,
 ) -> Simulation:
-    """Run every scenario on made-up data, on a smaller tree where the hierarchy has too many cells.
+    """Run every scenario on simulated data, on a smaller tree if the hierarchy has too many cells.
 
     With a level of `confidence` the reach of its intervals is predicted too.
 
-    A mechanism that measures leaves only adds their errors up, and clamping gives most of them one sign; so its errors
-    on a smaller tree are multiplied by how many leaves a region really has for each that it has there.
+    A mechanism that measures only leaves adds up their errors, and clamping gives most of them one sign. So its errors
+    on a smaller tree are multiplied by the ratio of a region's real number of leaves to that in the smaller tree.
     """
     whole, sizes = expected.hierarchy, expected.max_size - expected.first_size + 1
     tree, leaves = shrink_tree(whole, expected.totals, max(2 * whole.depth, effort.most_cells // sizes))
@@ -192,7 +192,7 @@ def simulate_releases(
     found = Simulation(np.empty(shape), np.empty(shape), tree, per_level, np.zeros_like(per_level))
     reaching = [Reach(shape[2]) for _ in scenarios]
     lost = _leaves_per_region(whole) / _leaves_per_region(tree)
-    lost = np.concatenate([lost, lost[2 : 2 + shape[2] - tree.depth]])  # over all categories there are as many
+    lost = np.concatenate([lost, lost[2 : 2 + shape[2] - tree.depth]])  # the same numbers over all categories
     for replicate in range(effort.replicates):
         # The first one compiles or loads the kernels, so its time says nothing about that of the others.
         others = Stage("simulating", replicate - 1, effort.replicates - 1)
@@ -223,15 +223,15 @@ def simulate_releases(
 
 
 class Reach:
-    """How far the recommended intervals of each level reach from the published counts, from simulated releases.
+    """The reach of the recommended intervals of each level around the published counts, from simulated releases.
 
-    *Guaranteed* intervals are those of the simulated releases. Of all their reaches on a level the predicted one is an
-    order statistic: a new reach is beyond it with a probability of at most 1 − `REACH_SHARE`, and that statement itself
-    holds with a probability of `SURE` over the simulation, if reaches were independent.
+    *Guaranteed* intervals are those of the simulated releases. The predicted reach is an order statistic of all their
+    reaches on a level: a new reach exceeds it with a probability of at most 1 − `REACH_SHARE`, and that statement
+    itself holds with a probability of `SURE` over the simulation, if reaches are independent.
 
-    *Typical* intervals are a multiple of the root mean square error of a cell in replicates of the released counts.
-    Here it is that in the simulated releases themselves. It differs from release to release, so the prediction is
-    `TYPICAL_MARGIN` times as large. That factor was chosen on made-up tables.
+    *Typical* intervals are a multiple of the root mean square error of a cell in replicates of the released counts. The
+    prediction uses that of the simulated releases themselves. It varies between releases, so the prediction is
+    multiplied by `TYPICAL_MARGIN`. That factor was chosen on simulated tables.
     """
 
     def __init__(self, levels: int) -> None:
@@ -241,7 +241,7 @@ class Reach:
         self._guaranteed = True
 
     def add(self, sure: list[Intervals] | None, published: list[Integers], truth: list[Integers]) -> None:
-        """Take in one release, level by level."""
+        """Add one release, level by level."""
         squares = [(one - other).astype(np.float64) ** 2 for one, other in zip(published, truth, strict=True)]
         before = self._squares or [np.zeros_like(one) for one in squares]
         self._squares = [one + other for one, other in zip(before, squares, strict=True)]
@@ -251,7 +251,7 @@ class Reach:
             self._sure[level].append(reaches(one, published[level][:, : one.lower.shape[1]]).ravel())
 
     def found(self, confidence: float) -> list[float]:
-        """The reach to expect on each level."""
+        """Return the reach to expect on each level."""
         result = []
         for reached, squares in zip(self._sure, self._squares, strict=True):
             deviations = np.sqrt(squares / self._releases)
@@ -264,14 +264,14 @@ class Reach:
 
 
 def _order_statistic(values: Floats | Integers) -> int:
-    """One of the largest values: a new one is at most that with a probability of `REACH_SHARE`, and this is `SURE`."""
+    """Return a large order statistic: a new value is below it with probability `REACH_SHARE`, with certainty `SURE`."""
     number = len(values)
     spread = NormalDist().inv_cdf(SURE) * math.sqrt(number * REACH_SHARE * (1 - REACH_SHARE))
     return int(np.sort(values)[min(number, math.ceil(number * REACH_SHARE + spread)) - 1])
 
 
 def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
-    """Counts of each of the `name_levels`."""
+    """Return the counts of each of the `name_levels`."""
     found = [counts[tree.level_slice(level)] for level in range(tree.depth)]
     if tree.by.columns:
         sums, regions = tree.over_categories(counts), tree.regions
@@ -280,7 +280,7 @@ def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
 
 
 def _guaranteed(measurements: Measurements, counts: Integers, confidence: float) -> list[Intervals] | None:
-    """Guaranteed intervals of each of the `name_levels`; None where there are none."""
+    """Return guaranteed intervals of each of the `name_levels`, or None."""
     found, tree = guaranteed(measurements, counts, level=confidence), measurements.hierarchy
     if found is None:
         return None
@@ -294,25 +294,25 @@ def _guaranteed(measurements: Measurements, counts: Integers, confidence: float)
 
 
 def _share_published_as_none(published: Integers, truth: Integers) -> float:
-    """Of the regions that have groups, the part that is published with none."""
+    """Return the part of the regions with groups that is published without any."""
     there = truth.sum(axis=1) > 0
     return float(np.mean(published[there].sum(axis=1) == 0)) if there.any() else 0.0
 
 
 def name_levels(tree: Hierarchy) -> tuple[str, ...]:
-    """The levels that errors are predicted for; with categories also those of the regions over all categories."""
+    """Return the levels with predicted errors; with categories also those of the regions over all categories."""
     if not tree.by.columns:
         return tree.levels
     return (*tree.levels, *(f"{level}, over all" for level in tree.regions.levels[1:]))
 
 
 def _leaves_per_region(tree: Hierarchy) -> Floats:
-    """For each level, how many leaves its regions have on average."""
+    """Return, for each level, the mean number of leaves of its regions."""
     return tree.leaf_count / np.diff(tree.level_starts)
 
 
 def _make_data(counts: Integers, tree: Hierarchy, neighbours: Neighbours) -> GroupSizes:
-    """Made-up counts as a data holder would hand them to `measure`, under the same neighbour relation."""
+    """Return simulated counts in the form that `measure` takes, under the same neighbour relation."""
     listed = neighbours.groups_listed
     return GroupSizes(
         hierarchy=tree,
@@ -334,12 +334,12 @@ def _measure(data: GroupSizes, neighbours: Neighbours, scenario: Scenario) -> Me
 
 
 def shrink_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) -> tuple[Hierarchy, Integers]:
-    """A part of the hierarchy with all its levels and about `most_regions` regions at most; and which leaves it has.
+    """Return a part of the hierarchy with all its levels and about `most_regions` regions at most, and its leaves.
 
     Every region keeps at most m children, spread evenly over their siblings by expected total, and m is as large as the
-    limit allows; where families are small all of them stay. Errors depend on a region's own noise and on its
-    children's, so what is lost is little: with m children a region's sum over them has variance m against the 1 of its
-    own measurement, so on the way from n children to m its variance moves by less than a part 1/m.
+    limit allows; small families are kept completely. Errors depend on a region's own noise and on its children's, so
+    little is lost: with m children a region's sum over them has variance m against the 1 of its own measurement, so
+    from n children to m its variance changes by less than a part 1/m.
     """
     if len(hierarchy) <= most_regions:
         return hierarchy, np.arange(hierarchy.leaf_count)
@@ -372,18 +372,18 @@ def shrink_tree(hierarchy: Hierarchy, leaf_totals: Floats, most_regions: int) ->
 
 
 def _ranks(hierarchy: Hierarchy, leaf_totals: Floats) -> tuple[Integers, Integers]:
-    """For every region how many siblings there are, itself among them, and its place among them by expected total."""
+    """Return for every region its number of siblings, including itself, and its rank among them by expected total."""
     totals = sum_up(hierarchy, leaf_totals)
     family, rank = np.ones(len(hierarchy), dtype=np.int64), np.zeros(len(hierarchy), dtype=np.int64)
     parents = hierarchy.parents[1:]
     family[1:] = np.diff(hierarchy.child_starts)[parents]
-    order = np.lexsort((totals[1:], parents))  # parents never fall, so families stay where they are
+    order = np.lexsort((totals[1:], parents))  # parents never decrease, so families keep their order
     rank[1:][order] = np.arange(len(order)) - (hierarchy.child_starts[parents] - 1)
     return family, rank
 
 
 def _kept(hierarchy: Hierarchy, family: Integers, rank: Integers, most: int) -> NDArray[np.bool_]:
-    """Which regions stay if each family keeps `most`: those at whose rank another whole part of it is reached."""
+    """Return which regions stay if each family keeps `most`, evenly spaced by rank."""
     parts = np.minimum(family, most)
     kept = ((2 * rank + 2) * parts + family) // (2 * family) > (2 * rank * parts + family) // (2 * family)
     kept[0] = True
@@ -398,12 +398,12 @@ def _kept(hierarchy: Hierarchy, family: Integers, rank: Integers, most: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class CellErrors:
-    """The law of the error of one count, unbiased and linear in what a plan measures, for every region."""
+    """The error distribution of one count, unbiased and linear in a plan's measurements, for every region."""
 
     law: TreeVariances
     kind: NoiseKind
-    scales: Mapping[int, Fraction]  # of each measured level's noise
-    copies: int  # how many columns a count is the sum or difference of
+    scales: Mapping[int, Fraction]  # the noise scale of each measured level
+    copies: int  # the number of columns in a count's sum or difference
     many_sizes: bool  # then `guaranteed` keeps a part of the error probability for windows
 
     __repr__ = briefly
@@ -412,9 +412,10 @@ class CellErrors:
     def of(
         cls, hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, band: Band | None = None
     ) -> CellErrors | None:
-        """None where the plan measures neither counts nor `at_least` counts of the leaves, of all sizes at once.
+        """Return the errors; None unless the plan measures counts or `at_least` counts of the leaves, of all sizes
+        together.
 
-        With a band, for its sizes, as if the cells beside it were measured like those within.
+        With a band, the errors are for its sizes, as if the cells beside it were measured like those within.
         """
         last = hierarchy.depth - 1
         asked = [query for query in plan.queries if query.sizes == band and not query.summed]
@@ -436,13 +437,13 @@ class CellErrors:
         )
 
     def deviations(self) -> tuple[float, ...]:
-        """The largest standard deviation of a count on each level."""
+        """Return the largest standard deviation of a count on each level."""
         tree = self.law.hierarchy
         largest = [float(self.law.variance[tree.level_slice(level)].max()) for level in range(tree.depth)]
         return tuple(math.sqrt(self.copies * variance) for variance in largest)
 
     def half_widths(self, confidence: float) -> tuple[float, ...]:
-        """The half-width of the widest guaranteed interval on each level."""
+        """Return the half-width of the widest guaranteed interval on each level."""
         chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
         tree = self.law.hierarchy
         noise = {level: Noise(self.kind, scale) for level, scale in self.scales.items()}
@@ -453,11 +454,11 @@ class CellErrors:
 def half_widths(
     hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, *, confidence: float = 0.95
 ) -> tuple[float, ...] | None:
-    """For each level of the hierarchy, from the top down, the half-width of a guaranteed interval for one count.
+    """Return, for each level from the top down, the half-width of a guaranteed interval for one count.
 
-    None where the plan measures neither counts nor `at_least` counts of the leaves, in some band of sizes: there the
-    widths depend on the data. With bands it is the widest of theirs (a count between two bands is the difference of a
-    number of each, and lies between). Sums over categories that are measured besides do not count.
+    None if the plan measures neither counts nor `at_least` counts of the leaves in some size band: there the widths
+    depend on the data. With bands it is the widest of them (a count between two bands is the difference of a number of
+    each, and its error lies between). Additional measured sums over categories do not count.
     """
     bands = {query.sizes for query in plan.queries if query.view not in FIRST}
     found = [CellErrors.of(hierarchy, neighbours, plan, band) for band in bands]
