@@ -125,7 +125,7 @@ def test_columns_are_missing_together_or_not_at_all():
         ([HEAD, HEAD], [], "two roles have the same name"),
         ([HEAD, Role("first", position=1)], [], "all by position"),
         ([Role("second", position=2)], [], "without a gap"),
-        ([HEAD, Role("boss", attribute="relation", values=("head",))], [], "a value tells one role"),
+        ([HEAD, Role("boss", attribute="relation", values=("head",))], [], "a value defines one role"),
         ([Role("head", attribute="relation", values=("haed",))], [], "did you mean 'head'"),
         ([HEAD], [Below("head", "uncle", "age")], "names the role 'uncle'"),
         ([HEAD], [Implies(then={"ages": "below 10"})], "no attribute 'ages'"),
@@ -138,7 +138,7 @@ def test_columns_are_missing_together_or_not_at_all():
         (
             [HEAD, Role("child", attribute="relation", values=("child",))],
             [Below("child", "head", "relation", by=3)],
-            "are no numbers",
+            "are not numbers",
         ),
     ],
 )

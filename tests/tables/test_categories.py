@@ -118,7 +118,7 @@ def test_a_missing_column_is_a_problem():
         ({"tenure": ["owned", "owned"]}, "group", "lists 'owned' twice"),
         ({"tenure": ["owned", "all"]}, "group", "has a value 'all'"),
         ({"tenure": "owned"}, "group", "expected a list of texts"),
-        (BY, None, "decided_by of 'tenure' is missing; expected \"group\" where"),
+        (BY, None, "decided_by of 'tenure' is missing; expected \"group\" if"),
         (BY, "house", "decided_by of 'tenure' is 'house'; expected"),
         (BY, {"origin": "group"}, "decided_by of 'tenure' is missing"),
         (BY, {"tenure": "group", "origin": "group"}, "decided_by names 'origin'"),
