@@ -88,7 +88,7 @@ class OlderTable:
             table = table.filter([one == ALL for one in table[category].to_pylist()])
         size, count = numbers(table["size"], "size", whole=True), numbers(table["count"], "count")
         if not np.any(count > 0):
-            raise SpecError("the older table has no groups, so no prior can be taken from it")
+            raise SpecError("the older table counts no groups, so no prior can be taken from it")
         texts = text_columns(table, ["region"])[0] if "region" in table.column_names else []
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         region = np.array([places[text] for text in texts], dtype=np.int64)
