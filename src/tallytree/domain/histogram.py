@@ -1,7 +1,7 @@
 """Views of how many groups have each size, conversions between them, and distances.
 
 `counts` (H): groups of size s. `at_least` (T): groups of size s or more, s = 1 … K. With public totals G it equals the
-papers' cumulative view: H_c[s] = G − T[s + 1]. (`sorted_sizes`, H_g, is in `privacy.views`.) The last axis is always
+papers' cumulative view: H_c[s] = G − T[s + 1]. (`sorted_sizes`, H_g, is in `privacy.run`.) The last axis is always
 the size; the last size means "K or more".
 """
 

@@ -218,18 +218,18 @@ def _by_position(seed: Seed, runs: int, delta: float, confidence: float) -> floa
     of everyone. (Keeping each person's first row would not be such a defect: it does not depend on other persons'
     rows.)
     """
-    lots = SeededWords("lots").words(200).tolist()
+    ranks = SeededWords("lots").words(200).tolist()
     rows = [(person, county) for person in range(40) for county in (0, 1)]
-    worlds = [_kept_by_lot(some, lots) for some in (rows, [(-1, 0), *rows])]
+    worlds = [_kept_by_rank(some, ranks) for some in (rows, [(-1, 0), *rows])]
     plan = every_level("at_least", tree(1), PURE, one_entity())
     return _bound_by_likelihood(worlds, plan, seed, runs, delta, confidence)
 
 
-def _kept_by_lot(rows: Sequence[tuple[int, int]], lots: Sequence[int]) -> GroupSizes:
+def _kept_by_rank(rows: Sequence[tuple[int, int]], ranks: Sequence[int]) -> GroupSizes:
     """Return the groups of the rows with the smallest random number of each person; each row is a group of size 1."""
     kept: dict[int, tuple[int, int]] = {}
     for line, (person, county) in enumerate(rows):
-        kept[person] = min(kept.get(person, (2**64, 0)), (lots[line], county))
+        kept[person] = min(kept.get(person, (2**64, 0)), (ranks[line], county))
     counts = np.zeros((2, MAX_SIZE), np.int64)
     for _, county in kept.values():
         counts[county, 0] += 1

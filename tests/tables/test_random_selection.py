@@ -21,7 +21,7 @@ from tallytree.tables.count import place as placed
 from tallytree.tables.engines import Engine
 from tallytree.tables.group_sizes import Options
 from tallytree.tables.source import DuckDB
-from tests.oracles.lots import kept_rows
+from tests.oracles.random_selection import kept_rows
 
 KEYS = [sha256(bytes([number])).hexdigest() for number in range(3)]
 TENS = Hierarchy.from_levels({"leaf": [str(leaf) for leaf in range(10)]}, ["leaf"])
