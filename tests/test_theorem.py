@@ -81,3 +81,17 @@ def test_every_module_of_the_border_carries_a_step():
         module = ".".join(path.relative_to(BORDER.parent).with_suffix("").parts)
         if path.name != "__init__.py":
             assert any(function.startswith(f"{module}.") for function in carried), f"no step names {module}"
+
+
+SOURCE = BORDER.parent
+PACKAGES = "|".join(path.name for path in sorted(SOURCE.iterdir()) if (path / "__init__.py").exists())
+DOTTED = re.compile(rf"`(?:tallytree\.)?((?:{PACKAGES})\.(?!json`)[A-Za-z_][\w.]*)`")
+
+
+def test_dotted_names_in_docstrings_exist():
+    for path in sorted(SOURCE.rglob("*.py")):
+        for name in DOTTED.findall(path.read_text(encoding="utf-8")):
+            try:
+                resolve_name(f"tallytree.{name}")
+            except (ImportError, AttributeError) as error:
+                raise AssertionError(f"{path.relative_to(SOURCE)} names `{name}`: {error}") from None

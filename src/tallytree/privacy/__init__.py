@@ -1,7 +1,7 @@
-"""The privacy border: everything that a promise of privacy rests on. No other room opens private data.
+"""The privacy border: everything that a promise of privacy rests on. No other package opens private data.
 
-It is read in four sittings of about an hour, in this order. Each part is one theorem; beside each step of its proof
-stands the function that carries it (docs/privacy.md has the proofs, and the test of each step). One module opens seals,
+Read it in four sittings of about an hour, in this order. Each part is one theorem. Each step of its proof names the
+function that carries it out (docs/privacy.md has the proofs, and the test of each step). One module opens seals,
 `run`; `private_tables` gives it functions of their content. A test holds the list.
 
 1. **A release**: `neighbours`, `budget`, `plan`, `measurements`, `run`.
@@ -23,8 +23,8 @@ stands the function that carries it (docs/privacy.md has the proofs, and the tes
    *All that is charged to one account of a ledger costs, in all, at most what the account was opened with.*
 
    - A run reserves its cost before anything is drawn, once, or is refused: `Reservation`, `Ledger.reserve`.
-   - A reservation pays for one set of measurements: `Ledger.commit`; or for rounds that together cost no more, each
-     of which begins once over all copies of a journal: `Ledger.begin_round`.
+   - A reservation pays for one set of measurements: `Ledger.commit`; or for rounds that together cost no more. Each
+     round begins once over all copies of a journal: `Ledger.begin_round`.
    - Accounts follow from the ledger's entries: `books_of`.
    - These are checked from the first to the last before they are used, so that an edited, cut or older file is noticed:
      `Chain`.

@@ -35,7 +35,7 @@ PRECISION = 200  # binary digits of the enclosures
 
 
 def exact(value: Number, what: str) -> Fraction:
-    """A number as the exact decimal (or fraction) that its user wrote: 0.1 and "0.1" are one tenth.
+    """Return the exact decimal (or fraction) that the user wrote: 0.1 and "0.1" are one tenth.
 
     >>> exact(0.1, "epsilon"), exact("1/3", "share")
     (Fraction(1, 10), Fraction(1, 3))
@@ -225,14 +225,14 @@ class Budget:
 
 
 def cost_of(noise: NoiseKind, sensitivity: Sensitivity, scale: Fraction) -> Fraction:
-    """The exact privacy loss: ε for Laplace noise of that scale, ρ for Gaussian noise of that σ²."""
+    """Return the exact privacy loss: ε for Laplace noise of that scale, ρ for Gaussian noise of that σ²."""
     if noise == "discrete_laplace":
         return sensitivity.l1 / scale
     return sensitivity.l2_squared / (2 * scale)
 
 
 def scale_for(noise: NoiseKind, sensitivity: Sensitivity, cost: Fraction) -> Fraction:
-    """The scale (Laplace) or σ² (Gaussian) at which a measurement costs exactly `cost`."""
+    """Return the scale (Laplace) or σ² (Gaussian) at which a measurement costs exactly `cost`."""
     if sensitivity.l1 == 0:
         raise BudgetError("this view cannot differ between neighbours: it is public and needs no measurement")
     if noise == "discrete_laplace":
@@ -241,7 +241,7 @@ def scale_for(noise: NoiseKind, sensitivity: Sensitivity, cost: Fraction) -> Fra
 
 
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
-    """An ε, rounded up, such that ρ-zCDP implies (ε, δ)-DP."""
+    """Return an ε, rounded up, such that ρ-zCDP implies (ε, δ)-DP."""
     log_delta, r = math.log(delta), float(rho)
 
     def bound(log_order: float) -> float:
@@ -256,7 +256,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """A ρ, rounded down, such that ρ-zCDP implies (ε, δ)-DP; as large as the bound allows.
+    """Return a ρ, rounded down, such that ρ-zCDP implies (ε, δ)-DP; as large as the bound allows.
 
     The bound solved for ρ: ρ = (ε + log(δα)/(α − 1) − log(1 − 1/α)) / α.
     """
@@ -277,7 +277,7 @@ def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def as_decimal(value: Fraction, digits: int = 6, *, up: bool = True) -> str:
-    """For people: exact where the decimal is short, otherwise rounded up, or down where `up` is False.
+    """Format a number as a decimal: exact if it is short, otherwise rounded up, or down if `up` is False.
 
     Costs, and every ε and ρ that is promised, are rounded up: what is shown is never less than what is proved. What is
     left, and what an account may spend in all, is rounded down. Short is up to two more digits than `digits`.

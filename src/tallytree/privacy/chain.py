@@ -1,13 +1,13 @@
 """The ledger's file: entries that are added and never changed, each with the digest of the one before it.
 
 An entry is a number, a kind and a body (canonical JSON). Its digest is SHA-256 over these and the previous digest, so
-that an entry which was edited, moved or left out does not fit the next one. What a chain cannot notice by itself is a
-lost end. For that an *anchor* stands beside the file (`<ledger>.anchor`): number and digest of the last entry, written
-after each commit. The chain may be ahead of its anchor (the program was killed between the two writes) but has to hold
-the anchor's entry. The whole chain and the anchor are checked before anything of it is used.
+that an entry which was edited, moved or left out does not fit the next one. A chain alone cannot notice a lost end. For
+that an *anchor* stands beside the file (`<ledger>.anchor`): number and digest of the last entry, written after each
+commit. The chain may be ahead of its anchor (the program was killed between the two writes) but has to hold the
+anchor's entry. The whole chain and the anchor are checked before anything of it is used.
 
-Digests are no signatures: who may write both files can make a new chain, or put older copies of both back. They notice
-damage, mistakes and half of a restored backup.
+Digests are not signatures: anyone who may write both files can make a new chain, or put older copies of both back. They
+notice damage, mistakes and half of a restored backup.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _TABLES = (
 
 
 class ReadableLedger(UserWarning):
-    """Others than its owner have access to the ledger."""
+    """Users other than the owner have access to the ledger."""
 
 
 class AnchorBehind(UserWarning):
-    """The ledger was written and its anchor could not be."""
+    """The ledger was written, but its anchor could not be written."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Chain:
                 raise
 
     def accept(self, digest: str) -> Entry:
-        """Make an anchor where there is none, for a chain whose last entry has this digest (or its beginning)."""
+        """Make a missing anchor, for a chain whose last entry has this digest (or its beginning)."""
         if os.path.exists(self.anchor_path):
             raise BudgetError(f"{self.anchor_path} is there already; nothing was changed")
         entries = self.entries(anchored=False)
@@ -164,7 +164,7 @@ class Chain:
             raise BudgetError(f"the ledger {self.path} cannot be made: {error.strerror}") from None
 
     def _require_ledger(self) -> None:
-        """Refuse what is no ledger before SQLite opens it. An empty file is one while it is being made."""
+        """Refuse a file that is not a ledger before SQLite opens it. An empty file is one while it is being made."""
         try:
             start = None
             if stat.S_ISREG(self.path.stat().st_mode):
@@ -291,7 +291,7 @@ class Chain:
             )
 
     def _follow(self, database: sqlite3.Connection) -> None:
-        """Let the anchor follow the chain, whatever its end is now. What was committed stays so if that fails."""
+        """Write the chain's current end to the anchor. What was committed stays so if that fails."""
         try:
             database.execute("BEGIN IMMEDIATE")  # so that no other process writes an anchor that goes further
             number, digest = database.execute("SELECT number, digest FROM entry ORDER BY number DESC").fetchone()

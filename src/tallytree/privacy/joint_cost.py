@@ -8,7 +8,7 @@ Each was made under a relation of its own. A statement about both needs one rela
   other, and a bound for all pairs of neighbours holds for some of them. The two costs add up, in ρ. Nothing is promised
   about a household's region, which is public.
 - Private totals, households replaced. The relation is the synthesis': a household is replaced by any other, in
-  whatever region. For the release this is a household removed from one region and one added in another: two steps of
+  any region. For the release this is a household removed from one region and one added in another: two steps of
   its relation ("added, removed, or replaced within its region"), through the data set without the household. By the
   triangle inequality a table moves at most twice as far: its L1 doubles and its squared L2 is four times what it was,
   so the release costs 2ε, or 4ρ (and since ε-DP is ε²/2-zCDP, (2ε)²/2 is four times as much too). Within one region,
@@ -20,10 +20,11 @@ for it. For the release:
 
 - Public totals by region and category, which the group then decides: as above, with "its region and category kept".
   Neither is protected.
-- Private totals: as above. Whoever decides a category, a household removed from one region and category is one step,
+- Private totals: as above. Whether the group or members decide a category, a household removed from one region and
+  category is one step,
   and one added to another is one step.
 - The list of groups is public with their regions and without their categories, and each has somebody in it. The
-  relation is: one household replaced by any other that has a person, in the same region, in whatever category. Where
+  relation is: one household replaced by any other that has a person, in the same region, in any category. Where
   members decide all categories this is one step of the release's relation, "replaced within its region". Where the
   group decides one, it is two steps: the household is removed, and another is added in its region. The data set in
   between lacks a household that is on the list; but the bounds of `Neighbours.sensitivity` are those of private totals
@@ -81,7 +82,7 @@ class Together:
 
 
 def together(table: Neighbours, spent: Budget, households: HouseholdNeighbours, budget: Budget) -> Together:
-    """The one relation for both, or an error if there is none; the module says why."""
+    """Return the one relation for both, or raise an error if no relation fits; the module says why."""
     unit = households.unit.kind
     if table.unit.kind != "one_group":
         raise SpecError(
@@ -161,7 +162,7 @@ def check_account(ledger: Ledger, name: str | None, both: Together, release_id: 
 def charge_release(
     ledger: Ledger, name: str | None, neighbours: HouseholdNeighbours, both: Together, release_id: str | None
 ) -> None:
-    """Expense the release, once, to the account of the households that are to agree with it.
+    """Charge the release, once, to the account of the households that are to agree with it.
 
     Its id is the token, so that a run that is killed here and resumed does not charge it again.
     """

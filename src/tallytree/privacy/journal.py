@@ -11,7 +11,7 @@ is finished. A release has its results in files of their own beside the journal.
 A round that was reserved and not recorded was cut off in between. Its noise may have been drawn and seen, so it counts
 as spent and is never drawn again.
 
-The file is readable by its owner alone. It is confidential: whoever has the digest and its key can test a guess of
+The file is readable by its owner alone. It is confidential: anyone who has the digest and its key can test a guess of
 *all* the rows. It is deleted when the run is finished.
 """
 
@@ -113,7 +113,7 @@ class Journal:
 
     @property
     def on_disk(self) -> bool:
-        """Is it kept in a folder, so that the run can be resumed?"""
+        """Whether the journal is in a folder, so that the run can be resumed."""
         return self.path is not None
 
     @property
@@ -122,18 +122,18 @@ class Journal:
         return sum((past.cost for past in self.rounds), Fraction(0))
 
     def begin(self, facts: Values) -> None:
-        """Say what the run is about; the first line, once and for all."""
+        """Write the first line, which says what the run is for. It never changes."""
         assert self.facts is None
         self._append({"format": FORMAT, "facts": facts})
         self.facts = facts
 
     def keep_receipt(self, number: int) -> None:
-        """Put down which reservation of the ledger pays for the run."""
+        """Record the reservation of the ledger that pays for the run."""
         self._append({"receipt": number})
         self.receipt = number
 
     def forget(self) -> None:
-        """Have not begun: for a run whose reservation the ledger refused."""
+        """Delete the beginning: for a run whose reservation the ledger refused."""
         assert not self.rounds
         self.facts = None
         if self._file is not None:
@@ -152,17 +152,17 @@ class Journal:
             ) from None
 
     def keep_id(self, release_id: str) -> None:
-        """Put down which id a directory gets, before it has its name. The ledger is told afterwards."""
+        """Record the id that a directory gets, before it has its name. The ledger gets it afterwards."""
         self._append({"release_id": release_id})
         self.ids.append(release_id)
 
     def finish(self) -> None:
-        """Put down that the run is complete: from here on its folder is of no more use, and can be deleted."""
+        """Record that the run is complete. Its folder is not needed any more and can be deleted."""
         self._append({"finished": True})
         self.finished = True
 
     def reserve(self, request: Values, cost: Fraction, values: int = 1) -> Round:
-        """Put a round down as spent. Noise may be drawn once this returns (and a ledger knows), and not before.
+        """Record a round as spent. Noise may be drawn once this returns (and a ledger knows), and not before.
 
         There is room on the disk then for a result of so many `values`.
         """
@@ -173,19 +173,19 @@ class Journal:
         return self.rounds[-1]
 
     def record(self, result: Values) -> None:
-        """Put down what the last round gave. It may be used once this returns, and not before."""
+        """Record the result of the last round. It may be used once this returns, and not before."""
         self._append({"recorded": len(self.rounds), "result": result})
         self.rounds[-1].result = result
 
     def first_stage(self) -> Measurements | None:
-        """What the run before measured first: nothing, unless a journal keeps it."""
+        """Return the first stage of an interrupted run; None unless a journal keeps it."""
         return None
 
     def keep_first_stage(self, known: Measurements) -> None:
         """Keep what was measured first, and take the disk space for the rest, whose size is known by now."""
 
     def close(self) -> None:
-        """Let another process have the file."""
+        """Close the file, so that another process can open it."""
         if self._file is not None:
             self._file.close()
         self._closed = True
@@ -256,7 +256,7 @@ class Reservation:
 
     *Over all copies of a journal the rounds that are drawn cost no more than the reservation.* Noise of round n is
     drawn after a call of `begin_round` for n returned, in the process that called it, once per call. The ledger lets
-    each n begin once, whoever asks, and the costs that it let begin add up to at most the reservation. This does not
+    each n begin once, for any caller, and the costs that it let begin add up to at most the reservation. This does not
     depend on what any journal holds, so neither copies, restored backups nor kills between the steps can change it.
 
     *A run that was killed can go on.* An honest journal, which nobody else resumed, has j rounds and the ledger l:
@@ -311,16 +311,16 @@ class Reservation:
 
     @property
     def left(self) -> Fraction:
-        """What the rounds up to here leave of the budget, lost ones included, in its currency."""
+        """The budget that remains after the rounds up to here, lost ones included, in its currency."""
         return self.budget.amount - sum((past.cost for past in self.rounds), Fraction(0))
 
     @property
     def resuming(self) -> bool:
-        """Are there rounds in the journal that were not asked for again yet?"""
+        """Whether the journal has rounds that were not replayed yet."""
         return self._replayed < len(self.journal.rounds)
 
     def lock(self) -> threading.RLock:
-        """The lock of this run. A forked process has a copy of what is left to spend: it is refused."""
+        """The lock of this run. A forked process has a copy of the remaining budget, so it is refused."""
         if os.getpid() != self._process:
             raise BudgetError(
                 "private tables belong to the process that opened them, and this is another one (a fork of it): the "
@@ -342,7 +342,7 @@ class Reservation:
         return past
 
     def begin_round(self, request: Values, cost: Fraction, values: int) -> None:
-        """Put a new round down in the journal and in the ledger; its noise may be drawn once this returns."""
+        """Record a new round in the journal and in the ledger; its noise may be drawn once this returns."""
         self.journal.reserve(request, cost, values)
         self._replayed += 1
         self._begin_round(self._replayed)
@@ -422,7 +422,7 @@ class Reservation:
         return holding(self._ledger.account(self._name), token)
 
     def _may_hold(self, token: str) -> bool:
-        """Does the ledger hold the reservation with this token? Yes, too, if it cannot be asked."""
+        """Return whether the ledger holds the reservation with this token; True if it cannot be read."""
         try:
             return self._held(token) is not None
         except TallytreeError:

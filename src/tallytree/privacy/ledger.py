@@ -43,7 +43,7 @@ class ChangedInput(SpecError):
 
 
 class OtherMeasurements(BudgetError):
-    """A reservation paid for other measurements than these."""
+    """A reservation paid for other measurements."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Receipt:
         object.__setattr__(self, "same_data_as", tuple(self.same_data_as))
 
     def record(self, release_id: str) -> None:
-        """Tell the ledger which release it paid for."""
+        """Record in the ledger which release the reservation paid for."""
         Ledger(self.ledger).record(self.number, release_id)
 
     def commit(self, mark: str) -> None:
@@ -128,7 +128,7 @@ class Link:
 
     @property
     def left(self) -> Fraction:
-        """What they may still spend together."""
+        """The amount that the accounts may still spend together."""
         return self.budget.amount - self.spent
 
     @property
@@ -149,17 +149,17 @@ class Account:
 
     @property
     def currency(self) -> Currency:
-        """What it is kept in: pure ε, or ρ."""
+        """The currency of the account: pure ε, or ρ."""
         return self.budget.currency
 
     @property
     def total(self) -> Fraction:
-        """What may be spent in all."""
+        """The total amount that may be spent."""
         return self.budget.amount
 
     @property
     def spent(self) -> Fraction:
-        """What all reservations add up to."""
+        """The sum of all reservations."""
         return sum((spending.cost for spending in self.spendings), Fraction(0))
 
     @property
@@ -172,7 +172,7 @@ class Account:
         return f"Account({quoted(self.name)}, {spent} spent in {len(self.spendings)} reservations, {left} left)"
 
     def refuse_beyond(self, costs: Sequence[Budget], what: str = "this release") -> None:
-        """Raise unless all these costs together fit into what is left, here and in every joint total."""
+        """Raise unless all these costs together fit into the rest of the budget, here and in every joint total."""
         cost = sum((each.charge_in(self.currency) for each in costs), Fraction(0))
         if cost > self.left:
             raise BudgetError(
@@ -200,7 +200,7 @@ class Books:
 
     @property
     def next_number(self) -> int:
-        """Of a reservation to come."""
+        """The number of the next reservation."""
         return 1 + max((each.number for account in self.accounts.values() for each in account.spendings), default=0)
 
     def links(self) -> list[Link]:
@@ -486,7 +486,7 @@ class Ledger:
         _find_payer(self._books(), expense)
 
     def reserve(self, expense: Expense, token: str | None = None) -> Receipt:
-        """Take a cost out of a data set's account, or refuse; spent once this returns, whatever happens then.
+        """Take a cost out of a data set's account, or refuse; spent once this returns, even if the run fails.
 
         With a `token` that the caller made by chance and keeps first, a reservation that may or may not have been made
         before a kill can be made again: the same token gives the same receipt and costs nothing more. Files that
@@ -531,12 +531,12 @@ class Ledger:
         return Receipt(str(self.path), number, tuple(same))
 
     def begin_round(self, receipt: Receipt, *, number: int, cost: Fraction, mark: str) -> None:
-        """Put a round of a reservation down as drawn, or refuse. Its noise may be drawn once this returns, not before.
+        """Record a round of a reservation as drawn, or refuse. Its noise may be drawn once this returns, not before.
 
         In one transaction it is checked that `number` is the next one of the reservation and that its rounds together,
-        this one included, cost no more than was reserved. So over all copies of a journal, whoever resumes them and
-        whatever they hold, each number is begun at most once, and what is drawn costs no more than the reservation:
-        the noise of a round is drawn after its own call returned, and a call for a number that was begun refuses.
+        this one included, cost no more than was reserved. So over all copies of a journal, each number is begun at most
+        once, and what is drawn costs no more than the reservation: the noise of a round is drawn after its own call
+        returned, and a call for a number that was begun refuses.
 
         Parameters
         ----------

@@ -57,7 +57,7 @@ class Measurement:
         return cost_of(self.noise, self.sensitivity, self.scale)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the values."""
+        """Return all fields but the values."""
         return {
             "view": self.view,
             "level": self.level,
@@ -73,10 +73,10 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class FirstStageFacts:
-    """What measured totals and a measured largest size were taken to be, before the other queries were answered.
+    """The facts that follow from the first stage, before the other queries are answered.
 
-    A mechanism that takes measured totals for the truth gives `totals`, one that takes them for what they are gives
-    `places`: how long lists of sizes are to be.
+    A mechanism that fixes the number of groups gives `totals`. A mechanism that leaves it open gives `places`: the
+    lengths of the lists of sizes.
     """
 
     totals: Integers | None = None  # consistent over all regions
@@ -120,7 +120,7 @@ class Measurements:
 
     @property
     def mark(self) -> str:
-        """What the ledger knows measurements by: a digest of the noisy values, whatever file they are in."""
+        """The digest of the noisy values, by which the ledger knows the measurements in any file."""
         found = hashlib.sha256()
         for part in self.measured:
             found.update(f"{part.view} {part.level} {part.values.size}\n".encode())

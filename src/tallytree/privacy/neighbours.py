@@ -82,7 +82,7 @@ class PrivacyUnit:
 
 
 def check_kind(unit: PrivacyUnit, kinds: Sequence[str]) -> None:
-    """Refuse a unit that is none of these kinds."""
+    """Refuse a unit of any other kind than these."""
     if unit.kind not in kinds:
         raise SpecError(f"unknown privacy unit {unit.kind!r}; expected {' or '.join(kinds)}")
 
@@ -185,7 +185,7 @@ class Neighbours:
         for bound in ("max_size", "quantity_bound", "rows_per_entity"):
             value = getattr(self, bound)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SpecError(f"{bound} must be a whole number of at least 1, not {told(value)}")
+                raise SpecError(f"{bound} must be an integer of at least 1, not {told(value)}")
         if self.unit.kind == "one_group":  # a group is protected whatever entities are in it
             object.__setattr__(self, "rows_per_entity", 1)
             object.__setattr__(self, "entity_column", False)
@@ -225,14 +225,14 @@ class Neighbours:
             )
         if unit.kind == "one_group" and group_sizes.rows_were_bounded:
             raise SpecError(
-                "rows beyond rows_per_entity were dropped, which one_group cannot protect: what is kept in one group "
+                "rows beyond rows_per_entity were dropped, which one_group cannot protect: the kept rows of one group "
                 "would depend on another group's rows. Use one_entity, or read without rows_per_entity."
             )
         categories = group_sizes.hierarchy.by
         if categories.members_decide and (group_sizes.public_totals or group_sizes.rows_were_bounded):
             raise SpecError(
                 "members decide a category, so neither a public list of groups that has it nor a bound on rows that "
-                "are dropped goes with it: both would have to stay as they are when the category changes"
+                "are dropped can be combined with it: both would have to stay as they are when the category changes"
             )
         return cls(
             unit=unit,
@@ -250,7 +250,7 @@ class Neighbours:
 
     @property
     def truncated(self) -> bool:
-        """May rows have been dropped to keep to rows_per_entity? (Older files have only the bound to tell it.)"""
+        """Whether rows may have been dropped to respect rows_per_entity. (Older files state only the bound.)"""
         return self.rows_were_bounded or self.rows_per_entity > 1
 
     def sensitivity(self, view: View, regions: int | None = None, *, summed: bool = False) -> Sensitivity:
@@ -303,12 +303,12 @@ class Neighbours:
           an entity, and all its rows agree on its region and category. So whether a table is in the domain, and the
           category of each group, do not depend on the random selection; `tables.count.Counting.query` computes both
           on all rows. A listed group may still keep no row. It is then counted as size 1: its size is
-          min(K, max(1, s)), with s the sum over its kept rows. Fix the key. By `tables.truncate.truncated` the kept
-          rows of two neighbours differ in at most b rows of one entity, each of which moves one s by at most z_max. The
+          min(K, max(1, s)), with s the sum over its kept rows. Fix the key. By `tables.count.truncated` the kept
+          rows of two neighbours differ in at most b rows of one entity. Each row moves one s by at most z_max. The
           clamp is monotone and moves no two sizes further apart, so each of the b steps takes one group from
           size a to size b' within 1 … K, with |b' − a| ≤ m, in the same region and category: the case of one row above.
           Members cannot decide a category here (`Options` refuses it).
-          summed, whoever decides: the sums over all categories do not see which one a group is in, so they are the
+          summed, in both cases: the sums over all categories do not see which one a group is in, so they are the
           view of the same data without categories, and change as it does: as above.
 
         Parameters
@@ -395,7 +395,7 @@ class HouseholdNeighbours:
         object.__setattr__(self, "unit", PrivacyUnit.of(self.unit))
         check_kind(self.unit, HOUSEHOLD_UNITS)
         if isinstance(self.max_persons, bool) or not isinstance(self.max_persons, int) or self.max_persons < 1:
-            raise SpecError(f"max_persons must be a whole number of at least 1, not {told(self.max_persons)}")
+            raise SpecError(f"max_persons must be an integer of at least 1, not {told(self.max_persons)}")
 
     @property
     def number_is_public(self) -> bool:
@@ -406,7 +406,7 @@ class HouseholdNeighbours:
         """Return the most that all counts of `marginal` together change between neighbours.
 
         M is the most persons of a household, A the number of cells over the household attributes (not size), C that
-        over the person attributes (1 where there are none).
+        over the person attributes (1 without such attributes).
 
         A household adds to a table a vector of its own, and the table is the sum of these. A household added or
         removed changes the table by one such vector v, a household replaced by a difference v − w of two.
@@ -431,7 +431,7 @@ class HouseholdNeighbours:
           same household: of persons, 2 / 2. Of households, the first cell loses the household if nobody else there
           has it and the second gains it if nobody had it: 2 / 2.
 
-        By role: who is in a role is told within a household, by that household alone, so the table is a sum over
+        By role: each household alone determines who is in a role, so the table is a sum over
           households again. With r different roles named, a household that has somebody in each adds to the table as
           above, but for its at most n = M − r other persons, at the one place that its own attributes and those of
           the r persons have: A is then the number of cells over both. A household without such a person adds nothing.
@@ -513,7 +513,7 @@ class HouseholdNeighbours:
         return Sensitivity(min(whole.l1, number * one), min(whole.l2_squared, number * one**2))
 
     def _cells(self, marginal: Any, schema: Any) -> tuple[int, int]:
-        """How many cells the attributes of household and roles have (without size), and the person attributes."""
+        """Return the numbers of cells of household and role attributes (without size), and of person attributes."""
         marginal.check(schema)
         if schema.max_persons != self.max_persons:
             raise SpecError(
@@ -536,7 +536,7 @@ class HouseholdNeighbours:
 
 
 def roles_by_attribute(schema: Any) -> bool:
-    """Does an attribute of persons tell who is who?"""
+    """Return whether an attribute of persons determines their roles."""
     return schema.structure is not None and schema.structure.attribute is not None
 
 

@@ -24,7 +24,7 @@ class Band(NamedTuple):
     last: int
 
     def in_words(self) -> str:
-        """Which sizes these are."""
+        """Return the sizes in words."""
         return f"size {self.first}" if self.first == self.last else f"sizes {self.first} to {self.last}"
 
 
@@ -53,11 +53,13 @@ class MeasurementQuery:
             not all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
             or not 1 <= first <= last
         ):
-            raise SpecError(f"a band of sizes has whole ends, 1 or more, not {told(first)} and {told(last)}")
+            raise SpecError(
+                f"the ends of a band of sizes must be integers of at least 1, not {told(first)} and {told(last)}"
+            )
         object.__setattr__(self, "sizes", Band(first, last))
 
     def covers(self, size: int) -> bool:
-        """Is this size among those that it is about?"""
+        """Return whether the query covers this size."""
         return self.sizes is None or self.sizes.first <= size <= self.sizes.last
 
 
@@ -100,17 +102,17 @@ class Plan:
        change j moves u_jB of the band's `at_least` counts, by one each. What the group has within the band changes by
        u_jB, and so does the sorted list of it, in L1: `Neighbours.sensitivity` says why, for every length of the list.
     2. *So it loses at most share · Σ_j u_jB / (b m) of the budget.* Laplace: its noise is scaled to an L1 of b m,
-       whatever the band, and it moves by at most Σ_j u_jB. Gaussian: change j moves it by a vector of squared length at
+       for every band, and it moves by at most Σ_j u_jB. Gaussian: change j moves it by a vector of squared length at
        most u_jB (`at_least`) or u_jB² ≤ m · u_jB (a list); all b together by one of at most b times the sum of these,
        by Cauchy and Schwarz; and the noise is scaled to a squared L2 of b² m or (b m)².
-    3. *A query without a band loses at most its share*, whatever its view. Totals are such queries; what follows
+    3. *A query without a band loses at most its share*, for every view. Totals are such queries; what follows
        from them, the lengths of lists, changes nothing above, for step 1 holds for every length.
     4. *Together.* Let f(s) = (how many of all these units are at size s) / (b m), so Σ f ≤ 1. A band loses at most its
        share times Σ f over its sizes, so all queries lose at most W + Σ over s of f(s) · B(s), where W adds up the
        shares of those without a band, B(s) those of the bands that cover s. That is at most max over s of W + B(s): 1.
 
     Where m is 1 the bound can be reached. Where one change can touch many sizes (m > 1; K under `one_group`), a narrow
-    band by itself moves by less than its noise is scaled to: more is charged than it would need.
+    band alone moves by less than its noise is scaled to: more is charged than it would need.
 
     *With a `branch_rule`* the queries are totals, with shares that add up to w. They are measured first, and then one
     of the rule's two branches. With either branch, shares add up to 1 as above (`branches`), so a branch alone has at
@@ -120,8 +122,8 @@ class Plan:
     totals and of a branch that depends on y alone. By steps 1 to 4 the totals lose at most a part w of the budget.
     Each branch loses at most 1 − w, for any lengths of its lists. Laplace: log r(y) + log r(z | y) ≤ w ε + (1 − w)
     ε. Gaussian: the expectation, on one of the two, of r(y)^a r(z | y)^a is that of r(y)^a times one over z given
-    y, which is at most e^((a−1) a (1−w) ρ) for each y; what is left is at most e^((a−1) a w ρ), for every order a >
-    1. ∎
+        y, which is at most e^((a−1) a (1−w) ρ) for each y; the rest is at most e^((a−1) a w ρ), for
+    every order a > 1. ∎
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class PrivateTables(Run):
         if schema.max_persons != self.schema.max_persons or any(not set(some) <= set(every) for some, every in sides):
             raise SpecError("a part of private tables has some of their attributes, and no others")
         if not 0 <= withheld <= self.left:
-            raise BudgetError("what is kept for later must be a part of what is left")
+            raise BudgetError("the budget kept for later must be a part of the rest")
         part = object.__new__(PrivateTables)
         part.__dict__.update(self.__dict__, schema=schema, _withheld=withheld)
         return part
@@ -108,7 +108,7 @@ class PrivateTables(Run):
 
     @property
     def number(self) -> int:
-        """How many households there are, if the unit makes that public."""
+        """Return the number of households, if the unit makes that public."""
         return number_of(self._households, self.neighbours)
 
     def sensitivity(self, marginal: Marginal, cells: int | None = None) -> Sensitivity:
@@ -228,7 +228,7 @@ class PrivateTables(Run):
         return table, place - int(ends[table]) + sizes[table]
 
     def _misses(self, candidates: Sequence[Marginal], estimates: Sequence[Integers]) -> Iterator[Integers]:
-        """By how much each count of each table is missed: private."""
+        """Return the errors of the estimates for each count of each table. They are private."""
         for candidate, estimate in zip(candidates, estimates, strict=True):
             yield np.abs(self._true(candidate) - estimate)
 
@@ -266,7 +266,7 @@ class PrivateTables(Run):
     def _whole_estimates(
         self, candidates: Sequence[Marginal], estimates: Sequence[NDArray[Any]], bounds: Sequence[int]
     ) -> list[Integers]:
-        """The public estimates as whole numbers in the tables' shapes."""
+        """Return the public estimates as integers in the tables' shapes."""
         if not candidates or len(candidates) != len(estimates):
             raise SpecError("selection needs at least one table, and an estimate for each")
         whole = []
@@ -279,7 +279,7 @@ class PrivateTables(Run):
                 )
             if estimate.dtype.kind not in "ui" or estimate.shape != candidate.shape(self.schema):
                 raise SpecError(
-                    f"the estimate of {candidate.describe()} must be whole numbers (round them) of shape "
+                    f"the estimate of {candidate.describe()} must be integers (round them) of shape "
                     f"{candidate.shape(self.schema)}"
                 )
             if float(np.abs(estimate.astype(np.float64)).sum()) > LARGEST_SUM:
@@ -322,7 +322,7 @@ def check_households(households: Households, neighbours: HouseholdNeighbours, bu
 
 
 def number_of(households: Households, neighbours: HouseholdNeighbours) -> int:
-    """How many households there are, if the unit makes that public."""
+    """Return the number of households, if the unit makes that public."""
     if not neighbours.number_is_public:
         raise SpecError(
             "the number of households is private under this unit; measure it: measure(Marginal('households'), rho)"
@@ -331,7 +331,7 @@ def number_of(households: Households, neighbours: HouseholdNeighbours) -> int:
 
 
 def self_contained(neighbours: HouseholdNeighbours, schema: Schema) -> bool:
-    """Does who is kept of a household that is too large not depend on what the unit protects?"""
+    """Return whether the choice of persons of a too large household is independent of what the unit protects."""
     return neighbours.unit.kind != "one_person_attributes" or not roles_by_attribute(schema)
 
 
@@ -356,10 +356,10 @@ def with_levels(households: Households, region: str, added: Mapping[Attribute, I
     A table by the regions of any level is then a table of the schema and is measured like any other.
 
     *The added attributes change no promise.* Which region of an upper level a leaf lies in is public and fixed, so the
-    added values are a function of the household's own region. Adding them works on each household by itself: households
-    that are replaced, added or removed stay that, and a household whose persons change keeps all it had. So neighbours
-    without the added attributes are neighbours with them, under every unit, and a bound for all pairs of neighbours
-    holds for these.
+    added values are a function of the household's own region. Adding them works on each household separately:
+    households that are replaced, added or removed stay that, and a household whose persons change keeps all it had. So
+    neighbours without the added attributes are neighbours with them, under every unit, and a bound for all pairs of
+    neighbours holds for these.
     """
     check_unaltered(households, Households)
     leaves = households.schema.attribute(region).codes
@@ -381,9 +381,9 @@ def with_levels(households: Households, region: str, added: Mapping[Attribute, I
 def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:
     """HMAC-SHA256 over the households as a multiset: neither their order nor that of persons in one matters.
 
-    Each household is hashed by itself (attributes, size, its persons sorted) and the numbers are added up modulo 2^256,
-    which is the same in any order; the sum is hashed once more. A household has all persons that were read, those
-    beyond `max_persons` included: so the digest is the same whichever of them a reading draws.
+    Each household is hashed separately (attributes, size, its persons sorted) and the numbers are added up modulo
+    2^256, which is the same in any order; the sum is hashed once more. A household has all persons that were read,
+    those beyond `max_persons` included: so the digest is the same whichever of them a reading draws.
     """
     homes = _rows(list(codes.household.values()), codes.number)
     person = list(codes.person.values())
@@ -407,5 +407,5 @@ def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:
 
 
 def _rows(columns: list[np.ndarray], number: int) -> np.ndarray:
-    """Columns of codes side by side, of one width whatever type each has."""
+    """Return columns of codes side by side, all with the same width."""
     return np.ascontiguousarray(np.array(columns, dtype="<i8").T.reshape(number, len(columns)))

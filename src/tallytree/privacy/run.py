@@ -12,8 +12,8 @@ chosen by earlier answers, and also if the run is killed and resumed. The proof 
 3. *Select.* A choice follows the exponential mechanism exactly, by scores that move at most by their sensitivity
    (`tallytree.privacy.selection`).
 4. *Compose.* A release spends the shares of its plan, which add up to the budget (`Plan`). A synthesis pays for each
-   round from what is left. Each round is begun before it is drawn: it is on disk, in the journal and in the ledger, and
-   is never drawn again (`Reservation`).
+   round from the rest of it. Each round is begun before it is drawn: it is on disk, in the journal and in the ledger.
+   It is never drawn again (`Reservation`).
 5. *Close.* Noisy counts, the places of choices and public facts leave, and nothing else. What holds private counts
    raises from outside, so that no traceback shows them.
 
@@ -127,12 +127,12 @@ class Run(Unsharable):
 
     @property
     def resuming(self) -> bool:
-        """Are there rounds in the journal that were not asked for again yet?"""
+        """Whether the journal has rounds that were not replayed yet."""
         return self._reservation.resuming
 
     @property
     def left(self) -> Fraction:
-        """What is left for rounds to come, in the budget's currency."""
+        """The rest of the budget, in its currency."""
         return self._reservation.left - self._withheld
 
     @property
@@ -183,7 +183,7 @@ def count_exactly(seal: Sealed[Content], view: Callable[[Content], Result], sens
 
 @from_outside("Changing private data")
 def change_sealed(seal: Sealed[Content], change: Callable[[Content], Result]) -> Sealed[Result]:
-    """Private data that were changed, sealed again."""
+    """Return changed private data, sealed again."""
     return Sealed(change(seal.open_at_the_privacy_border()))
 
 
@@ -312,7 +312,7 @@ def measure_with(
 def _check_same_queries(
     before: Measurements, first: list[Measurement], hierarchy: Hierarchy, randomness: Randomness
 ) -> None:
-    """Refuse first answers to other queries: whoever may choose among plans after a draw could choose by it."""
+    """Refuse first answers to other queries: a choice among plans after a draw could depend on the draw."""
     asked = hierarchy.to_json(), randomness.name, [one.to_json() for one in first]
     if (before.hierarchy.to_json(), before.noise_source, [part.to_json() for part in before.measured]) != asked:
         raise ReleaseError(
@@ -325,7 +325,7 @@ def _check_same_queries(
 def _answered(
     group_sizes: GroupSizes, randomness: Randomness, asked: list[Measurement], known: Measurements
 ) -> Measurements:
-    """`known`, with values for some more measurements that are still without any.
+    """Return `known` with noisy values for these further measurements.
 
     No private count is in any other function's variables when it raises.
     """
@@ -376,14 +376,14 @@ def _check(plan: Plan, group_sizes: GroupSizes, derive_facts: DeriveFacts | None
 
 
 def _drawn(randomness: Randomness, one: Measurement, known: Measurements) -> Integers:
-    """Noise in the shape of the answer."""
+    """Draw noise in the shape of the answer."""
     _, level = known.regions_of(one.level, one.summed)
     shape = (level.stop - level.start, known.columns(one.view, one.sizes))
     return randomness.draw(one.noise, one.scale, shape[0] * shape[1]).reshape(shape)
 
 
 def _small(scale: Fraction) -> bool:
-    """May noisy sizes be kept in 32 bits? Noise alone then leaves their range with a probability below e^−999.
+    """Return whether noisy sizes fit into 32 bits. Noise alone leaves that range with a probability below e^−999.
 
     Where a sum does leave it, `noisy_lists` holds it at the end of the range. That is a function of the noisy sum
     alone, so post-processing: it costs no privacy.
@@ -407,7 +407,7 @@ def noisy_lists(
     small: bool,
     band: Band | None = None,
 ) -> NDArray[Any]:
-    """Noise plus the sizes that `counts` describes, a part at a time, as one flat array.
+    """Return noise plus the sizes that `counts` describes, a part at a time, as one flat array.
 
     With a `band`, what each group has of its size within it: min(size, last) − min(size, first − 1). With `small` the
     sums are kept in 32 bits, those beyond held at the ends of the range: a function of the exact sum, so it tells
@@ -443,7 +443,7 @@ def add_sizes(
 
 
 def view_of(view: View, counts: Integers, first_size: int, band: Band | None = None) -> Integers:
-    """A view of some regions' counts `[regions, sizes]`, but for lists of sizes, which are never made whole."""
+    """A view of some regions' counts `[regions, sizes]`, but for lists of sizes, which never exist in one piece."""
     if view == "at_least":
         every = at_least(counts, first_size)
         return every if band is None else np.ascontiguousarray(every[:, band.first - 1 : band.last])
@@ -465,7 +465,7 @@ def _chain(counts: Integers) -> Integers:
 
 
 def folded(counts: Integers, last: int) -> Integers:
-    """The counts with all sizes beyond the column `last` counted there."""
+    """Return the counts with all sizes beyond the column `last` added to it."""
     if last + 1 == counts.shape[1]:
         return counts
     folded = counts[:, : last + 1].copy()

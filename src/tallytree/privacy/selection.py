@@ -51,7 +51,7 @@ INVERSE_FACTORIALS = np.array([1 / math.factorial(n) for n in range(15)])
 
 
 def cost_of_selection(epsilon: Fraction) -> Fraction:
-    """What one selection costs, in ρ."""
+    """Return the cost of one selection, in ρ."""
     return epsilon**2 / 8
 
 
@@ -75,29 +75,29 @@ def candidates(
     penalties: Integers | None = None,
     weights: Sequence[Fraction] | None = None,
 ) -> Candidates:
-    """What is to be chosen from, checked: candidate i with P ∝ exp(ε w_i (score_i − penalty_i) / (2 Δ_i)).
+    """Return checked candidates, where candidate i with P ∝ exp(ε w_i (score_i − penalty_i) / (2 Δ_i)).
 
-    Scores are whole numbers from private data, and no message holds one. Δ_i is the most that candidate i's score can
-    differ between neighbours. `penalties` (whole numbers) and `weights` w_i (above 0, at most 1) are public, the same
+    Scores are integers from private data, and no message holds one. Δ_i is the most that candidate i's score can
+    differ between neighbours. `penalties` (integers) and `weights` w_i (above 0, at most 1) are public, the same
     for all neighbours: so u_i = w_i (score_i − penalty_i) / Δ_i differs by at most w_i ≤ 1, which is all that the cost
     rests on. Candidates whose sensitivity is 0 are refused: they are public and need no selecting, and no finite weight
     is theirs.
     """
     scores = np.asarray(scores)
     if scores.ndim != 1 or len(scores) == 0 or scores.dtype != np.int64:
-        raise SpecError("selection needs a list of at least one candidate, each with a whole score (int64)")
+        raise SpecError("selection needs a list of at least one candidate, each with an integer score (int64)")
     if not isinstance(epsilon, Fraction) or not 0 < epsilon <= 1 << 20:
         raise SpecError("the epsilon of a selection must be a Fraction above 0 (and at most 2^20)")
     bounds = np.broadcast_to(np.asarray(sensitivities), scores.shape)
     if bounds.dtype.kind not in "ui" or np.any(bounds < 1):
         raise SpecError(
-            "every candidate needs a whole sensitivity of at least 1; one with 0 cannot differ between neighbours: it "
+            "every candidate needs an integer sensitivity of at least 1; one with 0 cannot differ between neighbours, "
             "is public and needs no selecting"
         )
     if penalties is not None:
         penalties = np.asarray(penalties)
         if penalties.shape != scores.shape or penalties.dtype != np.int64:
-            raise SpecError("penalties must be whole numbers (int64), one for each candidate")
+            raise SpecError("penalties must be integers (int64), one for each candidate")
         if np.any(penalties > LARGEST_SCORE) or np.any(penalties < -LARGEST_SCORE):
             raise SpecError("a penalty is out of range: the largest size is 2^52")
     if np.any(scores > LARGEST_SCORE) or np.any(scores < -LARGEST_SCORE):

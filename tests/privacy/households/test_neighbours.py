@@ -170,7 +170,7 @@ def test_what_is_public_and_what_is_not_is_said(unit):
 def test_nonsense_is_refused():
     with pytest.raises(SpecError, match="unknown privacy unit"):
         PrivacyUnit("one_street")
-    with pytest.raises(SpecError, match="whole number of at least 1"):
+    with pytest.raises(SpecError, match="integer of at least 1"):
         HouseholdNeighbours(PrivacyUnit("one_group"), 0)
     neighbours = HouseholdNeighbours(PrivacyUnit("one_group"), 2)
     with pytest.raises(SpecError, match="they must agree"):

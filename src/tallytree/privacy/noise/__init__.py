@@ -1,4 +1,4 @@
-"""Where noise and choices come from: whatever the border draws, it draws from a `Randomness`.
+"""Where noise and choices come from: everything that the border draws, it draws from a `Randomness`.
 
 There are two here, both cryptographic, which `cryptographic` gives by name: tallytree's own (`samplers`), and OpenDP's,
 which is slower and was written by other people. A release goes through `measure`, which takes such a name, and a

@@ -210,7 +210,7 @@ class Table:
     def outcomes(self, words: Words, source: Source) -> tuple[Integers, Integers]:
         """The outcome of each word (and of what follows it, where the word cannot tell), and which words were read.
 
-        Of all other words only the leading bits were looked at. So, whatever the outcomes are, the other bits of those
+        Of all other words only the leading bits were read. So, for all outcomes, the other bits of those
         words are uniform and independent.
         """
         outcomes, read = np.empty(len(words), np.int64), np.empty(len(words), np.int64)

@@ -1,7 +1,7 @@
 """Random 64-bit words: ChaCha20 keystreams. The one module that uses `cryptography`.
 
 Privacy rests on `Keystream` alone, whose key the operating system made for this stream: there is no generator to seed,
-share, copy or fork. Whoever needs words makes a `Keystream` and drops it afterwards.
+share, copy or fork. Code that needs words makes a `Keystream` and drops it afterwards.
 """
 
 from __future__ import annotations
