@@ -147,7 +147,7 @@ def test_a_ledger_on_the_command_line_goes_before_that_of_the_spec(folder, here)
 def test_an_existing_target_is_refused_before_anything_is_spent(folder):
     (folder / "taken").mkdir()
     refused = run("release", "release.toml", "--out", "taken", folder=folder, code=2)
-    assert "is there already" in refused
+    assert "already exists" in refused
     assert "Nothing was spent." in refused
 
 
@@ -323,11 +323,11 @@ def killed(*_, **__):
     ("place", "says", "charges"),
     [
         ("privacy.ledger.Ledger.reserve", "", 0),
-        ("privacy.run._answered", "is spent. Nothing measured was shown", 1),
-        ("publish.run_folder.RunFolder.put", "is spent. Nothing measured was shown", 1),
-        ("privacy.ledger.Ledger.commit", "is spent. The measurements are kept in", 1),
-        ("publish.release.release_run.estimate_release", "is spent. The measurements are kept in", 1),
-        ("publish.folder.put_in_place", "is spent. The measurements are kept in", 1),
+        ("privacy.run._answered", "is spent. No measurement was published", 1),
+        ("publish.run_folder.RunFolder.put", "is spent. No measurement was published", 1),
+        ("privacy.ledger.Ledger.commit", "is spent. The measurements are stored in", 1),
+        ("publish.release.release_run.estimate_release", "is spent. The measurements are stored in", 1),
+        ("publish.folder.put_in_place", "is spent. The measurements are stored in", 1),
     ],
 )
 def test_a_release_that_was_killed_is_finished_and_paid_once(folder, here, paying, monkeypatch, place, says, charges):
@@ -388,7 +388,7 @@ def test_a_kill_while_the_folder_of_a_finished_run_is_removed_leaves_the_release
         assert "Move" not in said
     assert not (folder / "mine.partial").exists()
     here("verify", "mine", "--id", saved)
-    assert "is there already" in here("release", "release.toml", "--out", "mine", code=2)
+    assert "already exists" in here("release", "release.toml", "--out", "mine", code=2)
     assert len(paying().spendings) == 1
 
 
@@ -412,8 +412,8 @@ def test_a_file_that_comes_to_the_target_is_left_alone_and_the_release_can_go_on
     with monkeypatch.context() as patch:
         patch.setattr("tallytree.publish.release.files.write_measurements", meanwhile)
         said = here("release", "release.toml", "--out", "mine", code=2)
-    assert "is there already" in said
-    assert "is spent. The measurements are kept in" in said
+    assert "already exists" in said
+    assert "is spent. The measurements are stored in" in said
     assert "Go on with: tallytree release release.toml --out mine --resume" in said
     assert "Move mine away. Go on with" in here("release", "release.toml", "--out", "mine", "--resume", code=2)
     (folder / "mine").rename(folder / "own")

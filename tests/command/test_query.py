@@ -160,7 +160,7 @@ def test_an_unbounded_ratio_is_an_answer_and_not_an_error(query, saved):
 
 
 def test_what_is_no_release_or_lacks_its_measurements_is_said(query, saved):
-    assert "does not hold a release of counts" in words(query(of="nowhere", code=2))
+    assert "is not a release of counts" in words(query(of="nowhere", code=2))
     bare = shutil.copytree(saved / "release", saved / "bare")
     (bare / "measurements.parquet").unlink()
     assert "measurements.parquet is missing" in words(query(of="bare", code=2))

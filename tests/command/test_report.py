@@ -112,7 +112,7 @@ def test_a_file_of_somebody_else_with_the_pages_name_is_left_alone_and_found(typ
     release = released()
     release.save(folder / "out")
     (folder / "out" / REPORT).write_text("mine")
-    assert "no page of tallytree" in typed("report", "out", code=2)
+    assert "is not a report by tallytree" in typed("report", "out", code=2)
     assert (folder / "out" / REPORT).read_text() == "mine"
     assert not tt.verify(folder / "out").ok
     with pytest.raises(tt.ReleaseError, match="not part of its release"):

@@ -106,7 +106,7 @@ def test_a_run_stopped_while_reserving_says_so_and_is_charged_once(ledgered, typ
     else:
         text = typed(*RUN, code=2)
         assert "ρ = 0.5 of 'homes-2020' in" in text
-        assert "is spent. Nothing measured was shown" in text
+        assert "is spent. No measurement was published" in text
         typed(*pasted(text))
     typed("verify", "mine")
     assert len(spendings(ledgered)) == 1
@@ -202,7 +202,7 @@ def test_what_appears_at_the_target_while_households_are_written_stays(ledgered,
 
     text = stopped(files, "data_package", meanwhile, code=2)
     assert (ledgered / "mine" / "notes.txt").read_text() == "a file of the user's own"
-    assert "is there already" in text
+    assert "already exists" in text
     assert "spent" in text
     (ledgered / "mine").rename(ledgered / "elsewhere")
     typed(*pasted(text))
@@ -230,7 +230,7 @@ def test_a_disk_that_is_full_at_a_round_stops_before_the_round_is_begun_and_lose
         return full() if len(asked) == 4 else real(self, size)
 
     text = stopped(JsonLines, "keep_room", full_at_the_fourth, code=2)
-    assert "is spent. The 2 rounds begun so far are kept" in text
+    assert "is spent. The 2 rounds started so far are stored" in text
     typed(*pasted(text))
     told = json.loads((ledgered / "mine" / "privacy.json").read_text())
     assert not any(row["lost"] for row in told["rounds"])
@@ -273,7 +273,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(ledgered, typed):
     (ledgered / "mine.partial").mkdir()
     (ledgered / "mine.partial" / "measurements.parquet").write_text("of a release")
     for more in ((), ("--resume",)):
-        assert "something else than an interrupted run" in typed(*RUN, *more, code=2)
+        assert "does not hold an interrupted run" in typed(*RUN, *more, code=2)
     assert (ledgered / "mine.partial" / "measurements.parquet").read_text() == "of a release"
     assert not spendings(ledgered)
 
@@ -309,7 +309,7 @@ def test_a_journal_that_cannot_be_opened_after_an_error_is_gone_on_from_too(ledg
         full()
 
     text = stopped(Journal, "record", fails, code=2)
-    assert "is spent. The round begun so far is kept" in text
+    assert "is spent. The round started so far is stored" in text
     monkeypatch.undo()
     monkeypatch.chdir(ledgered)
     typed(*pasted(text))
@@ -328,7 +328,7 @@ def test_every_state_of_a_folder_has_words(tmp_path):
         assert (run.state().stage, run.state().spent) == ("begun", False)
         assert "Nothing was spent" in run.state().in_words()
         journal.reserve({"kind": "measure"}, Fraction(1, 8))
-        assert run.state().in_words().startswith("ρ = 0.125 is spent. The round begun so far is kept")
+        assert run.state().in_words().startswith("ρ = 0.125 is spent. The round started so far is stored")
         journal.finish()
     assert (run.state().stage, run.state().spent) == ("finished", False)
     assert "complete" in run.state().in_words()

@@ -202,7 +202,7 @@ def test_mistakes_are_told_before_anything_is_kept(folder, typed, change, code, 
 
 def test_an_existing_target_is_refused(folder, typed):
     (folder / "s").mkdir()
-    assert "is there already" in typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=2)
+    assert "already exists" in typed("synthesize", "synth.toml", "--out", "s", "--no-ledger", code=2)
 
 
 def test_agreement_with_a_release_from_the_command(folder, typed):

@@ -204,5 +204,5 @@ def test_large_tables_leave_their_zeros_out_of_csvw_and_say_so(monkeypatch, tmp_
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_directory_that_is_there_is_left_alone(to, tmp_path):
-    with pytest.raises(tt.ReleaseError, match="is there already"):
+    with pytest.raises(tt.ReleaseError, match="already exists"):
         plain(intervals="none").export(tmp_path, to=to)

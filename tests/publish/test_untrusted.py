@@ -222,7 +222,7 @@ def test_a_manifest_cannot_name_files_outside_the_folder(folder, tmp_path):
     manifest["files"]["../mine.txt"] = "0" * 64
     (folder / "manifest.json").write_text(json.dumps(manifest))
     assert "../mine.txt is missing" in verify(folder).faults
-    assert "../mine.txt does not belong here: tallytree does not make it" in verify(folder).faults
+    assert "../mine.txt does not belong here: tallytree does not write it" in verify(folder).faults
 
 
 def test_many_files_are_not_looked_at(folder):
@@ -234,7 +234,7 @@ def test_many_files_are_not_looked_at(folder):
 def test_noise_that_hides_nothing_cannot_be_saved(folder, tmp_path):
     made = Release.load(folder)
     seeded = replace(made, measurements=replace(made.measurements, noise_source="seeded"))
-    with pytest.raises(ReleaseError, match="came from 'seeded', which hides nothing"):
+    with pytest.raises(ReleaseError, match="came from 'seeded', which protects nothing"):
         seeded.save(tmp_path / "seeded")
     assert not (tmp_path / "seeded").exists()
 

@@ -431,14 +431,14 @@ def test_bytes_after_the_rows_are_found(folder):
     content, footer = path.read_bytes(), pq.ParquetFile(path).metadata.serialized_size + 8
     path.write_bytes(content[:-footer] + b"a filter" + content[-footer:])
     claim_another_version(folder)
-    found(folder, "counts.parquet: it holds something besides its rows")
+    found(folder, "counts.parquet: it holds more than its rows")
 
 
 def test_other_bytes_with_the_same_content_pass_for_another_version_only(folder):
     path = folder / "counts.parquet"
     pq.write_table(pq.read_table(path), path, compression="none", row_group_size=7)
     sign_again(folder)
-    found(folder, "counts.parquet: its content is right, and its bytes are not those")
+    found(folder, "counts.parquet: its content is right, but its bytes differ")
     claim_another_version(folder)
     assert verify(folder).faults == ()
 
@@ -456,7 +456,7 @@ def test_a_folder_of_another_form_names_the_version_that_can_verify_it(folder, f
         manifest["form"] = form
     (folder / MANIFEST).write_text(json.dumps(manifest))
     outcome = verify(folder)
-    assert outcome.faults == ("made by 0.2.9: verify it with that version",)
+    assert outcome.faults == ("written by 0.2.9: verify it with that version",)
     assert outcome.release_id is not None
 
 

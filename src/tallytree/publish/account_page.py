@@ -1,4 +1,4 @@
-"""How a ledger's account shows itself in a notebook. The border itself has no display code."""
+"""HTML display of a ledger's account in notebooks. The border package itself has no display code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tallytree.privacy.relations import describe_relation
 
 
 def show_account(account: Account) -> str:
-    """The account as HTML: totals, what it protects, and its reservations, the newest first."""
+    """Return the account as HTML: totals, what it protects, and its reservations, the newest first."""
     currency = account.currency
     facts = {
         "may spend": amount(account.total, currency, up=False),

@@ -1,8 +1,8 @@
-"""A directory that is written beside its place and renamed into it, so that a half-written one never exists.
+"""Write a directory beside its final place and rename it into place, so that no half-written directory ever exists.
 
-Its manifest holds the digests of all other files, and the manifest's own digest is the directory's id. What has the
-directory's name already stays as it is, unless it is to be replaced and is a release that holds nothing else. `claimed`
-keeps two runs from working for the same directory.
+The manifest holds the digests of all other files. The manifest's own digest is the directory's id. A file or directory
+that already has the name stays unchanged. The exception is a release that is to be replaced and that holds no other
+files. `claimed` prevents two runs from writing the same directory at the same time.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tallytree.core.numbers import short
 from tallytree.publish.untrusted import opened, read_json
 from tallytree.version import VERSION
 
-FORM = 1  # of all files of a folder: what `verify` of this version can make again
+FORM = 1  # format version of all files of a folder; `verify` reproduces folders of this version
 MEASUREMENTS, PRIVACY, PACKAGE, MANIFEST = "measurements.parquet", "privacy.json", "datapackage.json", "manifest.json"
-REPORT = "report.html"  # a page for people: no part of what the manifest lists
-PAGE_MARK = b"<!doctype html>\n<!-- a page of tallytree -->"  # how every such page begins
-SPEC = "spec.json"  # beside what an interrupted run kept: the spec that it was begun with
-NEW = ".new"  # at the end of the name of a file that is not whole yet
-WRITING = ".writing"  # how the names of directories end that are not whole yet
+REPORT = "report.html"  # for people; the manifest does not list it
+PAGE_MARK = b"<!doctype html>\n<!-- a page of tallytree -->"  # the first bytes of every report
+SPEC = "spec.json"  # in the folder of an interrupted run: the spec that it started with
+NEW = ".new"  # suffix of a file that is not complete yet
+WRITING = ".writing"  # suffix of a directory that is not complete yet
 PARTITIONED = ("counts", "entities")  # folders of a large release, with folders such as level=county in them
 LONGEST_REASON = 500  # characters
-MOST_FAULTS = 3  # of one kind that are named
-# What bad files lead to:
+MOST_FAULTS = 3  # of one kind that a message names
+# Errors that bad files can raise:
 UNUSABLE = (
     TallytreeError,
     OSError,
@@ -59,9 +59,9 @@ def write_whole(
     replace: bool = False,
     named: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Let `fill` write files into a new directory and name them, put it in its place, and return its id.
+    """Call `fill` to write and name files in a new directory, move the directory into place, and return its id.
 
-    `named` is told the id when all is on disk, before the directory is in its place.
+    `named` is called with the id when all files are on disk, before the directory is in its place.
     """
     target = place_of(target)
     refuse_existing(target, replace=replace)
@@ -81,10 +81,11 @@ def write_whole(
 
 
 def put_in_place(made: Path, target: Path, *, replace: bool = False) -> None:
-    """Give what was made its final name. What has that name already is a ReleaseError, and stays as it is.
+    """Give a finished directory its final name. If the name is taken, raise a ReleaseError and change nothing.
 
-    With `replace` it is exchanged for what was made if it is a release and holds nothing else; the files that its
-    manifest lists are then removed. Otherwise that, too, is refused.
+    With `replace`, a release that holds no other files is exchanged for the new one, and the files that its manifest
+    lists
+    are then removed. Anything else with that name is refused.
     """
     if replace and os.path.lexists(target):
         _replace(made, target)
@@ -97,7 +98,7 @@ def put_in_place(made: Path, target: Path, *, replace: bool = False) -> None:
 
 
 def refuse_existing(target: Path, *, replace: bool = False) -> None:
-    """A release is never written over something else; over an older release only if asked."""
+    """Raise a ReleaseError if the target exists, unless it is a release that the user asked to replace."""
     if not os.path.lexists(target):
         return
     if not replace:
@@ -107,10 +108,11 @@ def refuse_existing(target: Path, *, replace: bool = False) -> None:
 
 @contextmanager
 def claimed(target: Path) -> Iterator[None]:
-    """Have a directory to be written for this process alone, as long as this lasts; another process is refused.
+    """Claim a directory for this process for the duration of the context; refuse a second process.
 
-    The claim is a lock on a file beside the directory. It ends with the process, however that ends. What earlier runs
-    left half-written is removed.
+    The claim is a lock on a file beside the directory. It ends when the process ends, even after a crash. Directories
+    that
+    earlier runs left half-written are removed.
     """
     target = place_of(target)
     path = target.with_name(f".{target.name}.claim")
@@ -120,8 +122,8 @@ def claimed(target: Path) -> Iterator[None]:
         descriptor = _claim(path)
     except BlockingIOError:
         raise ReleaseError(
-            f"another run is writing {target} at this moment: wait until it is done, or choose another directory. "
-            "This run did nothing and spent nothing."
+            f"another run is writing {target}: wait until it is done, or choose another directory. This run did "
+            "nothing and spent nothing."
         ) from None
     except OSError as error:
         raise ReleaseError(
@@ -132,7 +134,7 @@ def claimed(target: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if sys.platform == "win32":  # which removes no file that is open
+            if sys.platform == "win32":  # Windows cannot remove an open file
                 os.close(descriptor)
                 path.unlink()
             else:  # while it is locked, so that no other process has it
@@ -141,9 +143,9 @@ def claimed(target: Path) -> Iterator[None]:
 
 
 def try_names(target: Path, below: Iterable[str] = ()) -> None:
-    """Make and remove empty files with the names that those of a directory have while it is written.
+    """Create and remove empty files with the names that the directory's files will have while they are written.
 
-    OSError if the file system cannot hold these names.
+    Raises OSError if the file system cannot hold these names.
     """
     with _staging(place_of(target)) as staging:
         for name in below:
@@ -153,9 +155,10 @@ def try_names(target: Path, below: Iterable[str] = ()) -> None:
 
 
 def clear_unfinished(target: Path) -> None:
-    """Remove directories that were being written for this target by processes that are no more.
+    """Remove half-written directories for this target whose processes have ended.
 
-    Which ones are is told from locks on directories; Windows has none, so that nothing is removed there.
+    A lock on such a directory shows that its process still runs. Windows cannot lock directories, so nothing is removed
+    there.
     """
     if sys.platform == "win32":
         return
@@ -166,24 +169,24 @@ def clear_unfinished(target: Path) -> None:
 
 
 def place_of(target: Path) -> Path:
-    """A directory's path from the root, without symbolic links on the way; it stays right if the program moves."""
+    """Return a directory's absolute path, with symbolic links in its parents resolved."""
     absolute = Path(os.path.abspath(target))
     return Path(os.path.realpath(absolute.parent)) / absolute.name
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Plain values as JSON for people."""
+    """Write plain values as indented JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def manifest_faults(folder: Path) -> Iterator[str]:
-    """What is not as the manifest says. Only files that are in the folder are opened: a name may lead out of it."""
+    """Yield differences between a folder and its manifest. Names that lead out of the folder are not opened."""
     listed = listed_files(folder)
     there = set(files_in(folder))
     for name in sorted(listed):
@@ -199,30 +202,30 @@ def manifest_faults(folder: Path) -> Iterator[str]:
 
 
 def plain_name(name: str) -> str:
-    """A file's name as a stranger's manifest has it, for messages: short, and without control characters."""
+    """Return a file name from an untrusted manifest for use in messages: short, and without control characters."""
     return short(name).strip("'\"")
 
 
 def check_form(folder: Path, *, do: str = "verify") -> None:
-    """Raise a ReleaseError that names the version which made the folder, if its files have another form."""
+    """Raise a ReleaseError that names the version which wrote the folder if its files have another format version."""
     manifest = read_json(folder / MANIFEST)
     form = manifest.get("form")
     if form is True or form != FORM:
-        raise ReleaseError(f"made by {_maker(folder, manifest)}: {do} it with that version")
+        raise ReleaseError(f"written by {_maker(folder, manifest)}: {do} it with that version")
 
 
 def listed_files(folder: Path) -> dict[str, str]:
-    """The digests of files by name, from a manifest of this form."""
+    """Return the digests of files by name from a manifest of the current format version."""
     check_form(folder)
     manifest = read_json(folder / MANIFEST)
     files = manifest.get("files")
     if set(manifest) != {"form", "tallytree", "files"} or not isinstance(files, dict):
-        raise ReleaseError(f"{MANIFEST} holds something else than its form, a version and the digests of files")
+        raise ReleaseError(f"{MANIFEST} has other fields than form, tallytree and files")
     return files
 
 
 def _maker(folder: Path, manifest: dict[str, Any]) -> str:
-    """The version in a manifest; up to 0.3.0 it is in the privacy statement only."""
+    """Return the version that wrote a manifest; up to 0.3.0 only the privacy statement has it."""
     version = manifest.get("tallytree")
     if version is None:
         with contextlib.suppress(*UNUSABLE):
@@ -231,7 +234,7 @@ def _maker(folder: Path, manifest: dict[str, Any]) -> str:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """The names of all in a release's folder, from there on; of folders, all but partitioned ones that have files."""
+    """Yield the names of everything in a release's folder, without non-empty folders of partitioned data sets."""
     for path in folder.rglob("*"):
         first, *others = path.relative_to(folder).parts
         partitioned = first in PARTITIONED and all("=" in name for name in others)
@@ -240,7 +243,7 @@ def files_in(folder: Path) -> Iterator[str]:
 
 
 def is_report(path: Path, directory: Path) -> bool:
-    """Is this the page that tallytree wrote into a directory, beside what belongs to it?"""
+    """Return whether this is the report that tallytree wrote into a directory, beside the files of the release."""
     if path != directory / REPORT or not _plain(path):
         return False
     with opened(path) as file:
@@ -248,14 +251,14 @@ def is_report(path: Path, directory: Path) -> bool:
 
 
 def put_report(directory: Path, content: bytes) -> Path:
-    """Put the page into a directory that is there, whole or not at all, over an older page and over nothing else.
+    """Write the report into an existing directory in one step. Only an older report is replaced.
 
-    It is written beside the directory first, so a process that is killed leaves nothing in the directory that does not
-    belong there. What such a process left beside it is removed.
+    It is written beside the directory first. So a process that is killed leaves nothing in the directory that does not
+    belong there. Leftovers of such a process beside the directory are removed.
     """
     target = place_of(directory)
     if os.path.lexists(target / REPORT) and not is_report(target / REPORT, target):
-        raise ReleaseError(f"{target / REPORT} is there already, and no page of tallytree; choose another name for it")
+        raise ReleaseError(f"{target / REPORT} exists and is not a report by tallytree; rename it or remove it")
     clear_unfinished(target)
     with _staging(target) as staging:
         made = staging / REPORT
@@ -269,20 +272,20 @@ def put_report(directory: Path, content: bytes) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """Why a file is of no use, in words; errors may quote what they found, so only the beginning of it."""
+    """Return why a file cannot be used. An error may quote what it found, so only its beginning is returned."""
     words = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
     return words if len(words) <= LONGEST_REASON else f"{words[:LONGEST_REASON]} …"
 
 
-# -------------------------------------------------------------------- names that are taken
+# -------------------------------------------------------------------- existing names
 
 
 def _taken(target: Path) -> str:
-    return f"{target} is there already; choose another directory or remove it"
+    return f"{target} already exists; choose another directory or remove it"
 
 
 def _files_to_replace(found: Path, target: Path) -> list[Path]:
-    """The files of a release that is to be replaced, the manifest last; refused if there is anything else."""
+    """Return the files of the release to be replaced, the manifest last; refuse if the folder holds any other file."""
     refusal = "so it is not replaced; choose another directory"
     if not (found / MANIFEST).is_file() or found.is_symlink():
         raise ReleaseError(f"{target} is not a release, {refusal}")
@@ -303,7 +306,7 @@ def _plain(path: Path) -> bool:
 
 
 def _replace(made: Path, target: Path) -> None:
-    """Exchange a release for another; where a system cannot do so in one step, it is moved aside first."""
+    """Exchange one release for another; if the system cannot do so in one step, move the old one aside first."""
     _files_to_replace(target, target)
     aside = made
     if not exchange(made, target):
@@ -311,14 +314,14 @@ def _replace(made: Path, target: Path) -> None:
         rename_new(target, aside)
         rename_new(made, target)
     try:
-        old = _files_to_replace(aside, target)  # once more: something may have come while it had its name
+        old = _files_to_replace(aside, target)  # again: a file may have been added since the first check
     except BaseException:
         if not exchange(aside, target):
             rename_new(target, made)
             rename_new(aside, target)
         raise
     sync(target.parent)
-    with contextlib.suppress(OSError):  # what stays has a name of ours, and the new release its own
+    with contextlib.suppress(OSError):  # leftovers have a temporary name, and the new release is in place
         for path in old:
             path.unlink()
         _remove(aside)
@@ -326,17 +329,17 @@ def _replace(made: Path, target: Path) -> None:
             aside.parent.rmdir()
 
 
-# -------------------------------------------------------------------- what is being written
+# -------------------------------------------------------------------- half-written directories
 
 
 def _unfinished(target: Path) -> str:
-    """How the names of directories begin that are being written for a target."""
+    """Return the prefix of the names of half-written directories for a target."""
     return f".{target.name}.tallytree-"
 
 
 @contextmanager
 def _staging(target: Path) -> Iterator[Path]:
-    """A new directory beside the target, which others leave alone while this process is at it; removed on an error."""
+    """Create a locked directory beside the target, and remove it on an error. Other processes leave it alone."""
     clear_unfinished(target)
     with contextlib.ExitStack() as stack:
         while True:
@@ -344,7 +347,10 @@ def _staging(target: Path) -> Iterator[Path]:
             try:
                 stack.enter_context(locked(path))
                 break
-            except (BlockingIOError, FileNotFoundError):  # taken for one that was left behind, before it was locked
+            except (
+                BlockingIOError,
+                FileNotFoundError,
+            ):  # another process removed it as a leftover before it was locked
                 continue
         try:
             yield path
@@ -356,7 +362,7 @@ def _staging(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Have a folder for this process alone, or `BlockingIOError`; on Windows, which locks no folders, just use it."""
+    """Lock a folder for this process or raise `BlockingIOError`; do nothing on Windows, which cannot lock folders."""
     if sys.platform == "win32":
         yield
         return
@@ -371,7 +377,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder with its files, and folders below it as far as they are those of a partitioned data set."""
+    """Remove a folder, its files, and those subfolders that belong to a partitioned data set."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink() and (path.name in PARTITIONED or "=" in path.name):
             _remove(path)
@@ -381,7 +387,7 @@ def _remove(folder: Path) -> None:
 
 
 def _claim(path: Path) -> int:
-    """An open and locked file of this name. One that its owner removed before it was locked here is no claim."""
+    """Open and lock a file of this name. If its owner removed it before the lock was taken here, try again."""
     while True:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:

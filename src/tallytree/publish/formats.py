@@ -1,10 +1,10 @@
-"""Write the tables of a release in a form that other software reads: CSV on the Web, JSON-stat or SDMX-CSV.
+"""Export the tables of a release to formats that other software reads: CSV on the Web, JSON-stat and SDMX-CSV.
 
-CSV on the Web (W3C, 2015) is the CSV files of a release with metadata that tell a program all about their columns.
-Texts that a spreadsheet would take for formulas have an apostrophe in front, as in a release's own CSV files.
+CSV on the Web (W3C, 2015) is the CSV files of a release with metadata that describe every column. Texts that a
+spreadsheet would take for formulas have an apostrophe in front, as in a release's own CSV files.
 
-JSON-stat 2.0 is one JSON document for each table, with a dimension of its own for the number and its intervals. Such a
-document is held in memory as a whole by those who read it, so large releases are refused.
+JSON-stat 2.0 is one JSON document per table. It has an extra dimension for the number and its intervals. Readers hold
+the whole document in memory, so large releases are refused.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tallytree.publish.table import Key, Measure, Table, for_spreadsheets
 
 Format = Literal["sdmx-csv", "json-stat", "csvw"]
 FORMATS: tuple[str, ...] = get_args(Format)
-METADATA = "csv-metadata.json"  # where readers look for it, by the standard
+METADATA = "csv-metadata.json"  # the file name that the standard prescribes
 LARGEST_SIZE = 2**31 - 1
 MOST_VALUES = 5_000_000  # of a JSON-stat document
 MEASURE = "measure"  # the dimension whose categories are the number and the ends of its intervals
 
 
 def export(release: ReleaseContents, directory: Path, *, to: str, progress: Progress = silent) -> tuple[str, ...]:
-    """Write the counts and the numbers of entities of a release; the names of the files.
+    """Write the counts and the numbers of entities of a release and return the names of the files.
 
-    A directory that is there already is left alone, with a ReleaseError.
+    Raises a ReleaseError if the directory exists, and leaves it unchanged.
     """
     if to not in FORMATS:
         hint = did_you_mean(to, FORMATS, "there are") if isinstance(to, str) else f"expected {', '.join(FORMATS)}"
-        raise SpecError(f"to is {told(to)}, which is no format of exports; {hint}")
+        raise SpecError(f"to is {told(to)}: unknown export format; {hint}")
     written: list[str] = []
 
     def fill(folder: Path) -> list[str]:
@@ -61,7 +61,7 @@ def export(release: ReleaseContents, directory: Path, *, to: str, progress: Prog
 
 
 def write_csvw(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
-    """Write counts, entities and regions with their metadata, and name the files."""
+    """Write counts, entities and regions with their metadata and return the file names."""
     regions = region_table(release.hierarchy, public_totals(release.measurements), REGIONS_CSV)
     tables = release.counts_table, release.entity_table, regions
     for table in tables:
@@ -91,7 +91,7 @@ def _write(table: Table, path: Path, progress: Progress) -> None:
 
 
 def _described(table: Table) -> dict[str, Any]:
-    """A table's columns and keys. The parent of a region is no foreign key: the root has none, which readers refuse."""
+    """Return a table's columns and keys. A region's parent is not a foreign key, since the root has none."""
     columns = [*map(_key, table.keys), *map(_number, table.measures)]
     keys = [key.name for key in table.dimensions]
     schema = {"columns": columns, "primaryKey": [variable(name) for name in keys]}
@@ -131,7 +131,7 @@ def _column(name: str, datatype: Any, text: str, *, required: bool = False) -> d
 
 
 def variable(name: str) -> str:
-    """A column's name as the standard wants it: letters, digits and underscores, and bytes of others as %E2.
+    """Return a column's name as the standard requires: letters, digits, underscores, other bytes percent-encoded.
 
     >>> variable("count"), variable("tenure (2020)"), variable("_x")
     ('count', 'tenure%20%282020%29', '%5Fx')
@@ -147,13 +147,13 @@ def variable(name: str) -> str:
 
 
 def write_json_stat(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
-    """Write a document for each table, and name the files."""
+    """Write one document per table and return the file names."""
     found = release.counts_table, release.entity_table
     values = max(table.cells * len(table.given) for table in found)
     if values > MOST_VALUES:
         raise ReleaseError(
-            f"this release has {values:,} values; a JSON-stat document, which is read as a whole, gets at most "
-            f"{MOST_VALUES:,}. Export it as csvw, or read its Parquet files"
+            f"this release has {values:,} values; JSON-stat files are read into memory, so the limit is "
+            f"{MOST_VALUES:,}. use --to csvw, or read its Parquet files"
         )
     names = []
     for table in found:
@@ -164,7 +164,7 @@ def write_json_stat(release: ReleaseContents, folder: Path, progress: Progress) 
 
 
 def document(table: Table, release: ReleaseContents) -> dict[str, Any]:
-    """A table as JSON-stat."""
+    """Return a table as a JSON-stat document."""
     given, columns = table.given, [dimension.name for dimension in table.dimensions]
     taken = MEASURE if MEASURE not in columns else f"{MEASURE} (of tallytree)"
     return {
@@ -205,7 +205,7 @@ def _dimension(dimension: Key) -> dict[str, Any]:
 
 
 def _values(table: Table) -> NDArray[np.int64]:
-    """The numbers `[cells, measures]`, the last dimension moving fastest: a table's rows are put where they belong."""
+    """Return the numbers as `[cells, measures]`, the last dimension moving fastest."""
     found = np.full((table.cells, len(table.given)), -1, dtype=np.int64)
     for rows in table.batches(zeros=True):
         cell = table.cells_of(rows)

@@ -1,4 +1,4 @@
-"""Will an estimate or a workload fit into memory? Asked before anything is spent, with public facts alone."""
+"""Check that an estimate or a workload fits into memory, before any budget is spent and from public facts alone."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ OVERRIDE = "TALLYTREE_ANY_MEMORY"
 
 
 def refuse_beyond_memory(hierarchy: Hierarchy, neighbours: Neighbours, *, intervals: bool, listed: int = 0) -> None:
-    """Raise if the estimate of all cells needs more memory than the machine has free, as far as that can be known.
+    """Raise if the estimate of all cells needs more memory than the machine has free, if that is known.
 
-    `listed` is how many groups the measured lists of sizes have in all, where that is public.
+    `listed` is the number of groups in all measured lists of sizes, if it is public.
     """
     cells = len(hierarchy) * (neighbours.max_size + neighbours.public_totals)
     needed, free = cells * (WITH_INTERVALS if intervals else ESTIMATE) + IN_LIST * listed, available()
@@ -34,30 +34,30 @@ def refuse_beyond_memory(hierarchy: Hierarchy, neighbours: Neighbours, *, interv
     raise ReleaseError(
         f"there are {cells:,} cells (regions times sizes){lists}; estimating them takes about {needed / 1e9:.1f} GB of "
         f"memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Use a machine with more memory, a smaller "
-        f'max_size, intervals = "none", or set {OVERRIDE}=1 to try it.'
+        f'max_size, intervals = "none", or set {OVERRIDE}=1 to try anyway.'
     )
 
 
 def refuse_workload_beyond_memory(cells: int, tables: int) -> None:
-    """Refuse a workload whose tables alone take more memory than the machine has left; most runs need some more."""
+    """Refuse a workload whose tables alone need more memory than the machine has free; most runs need somewhat more."""
     needed, free = cells * IN_WORKLOAD, available()
     if free is not None and needed > free:
         raise SpecError(
             f"the workload's {tables:,} tables have {cells:,} cells together, which take at least {needed / 1e9:.1f} "
-            f"GB of memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Ask for fewer or smaller tables (see "
-            "workload), or use a larger machine."
+            f"GB of memory, and {free / 1e9:.1f} GB are free. Nothing was spent. Use fewer or smaller tables "
+            "(`workload` in the spec), or a machine with more memory."
         )
 
 
 def count_listed(plan: Plan, totals: Integers | None) -> int:
-    """How many groups the lists of sizes have that a plan measures, where totals are public; 0 where they are not."""
+    """Return how many groups the plan's measured lists of sizes have, if totals are public; otherwise 0."""
     if totals is None:
         return 0
     return max(int(totals[0]) * sum(ask.view == "sorted_sizes" for ask in way.queries) for way in plan.branches)
 
 
 def available() -> int | None:
-    """How many bytes of memory can be had without swapping; None where the system does not say."""
+    """Return how many bytes of memory are free without swapping; None if the system does not report it."""
     if sys.platform == "linux":
         return min((each for each in (_in_machine(), _in_group()) if each is not None), default=None)
     try:
@@ -75,7 +75,7 @@ def _in_machine(path: str | Path = "/proc/meminfo") -> int | None:
 
 
 def _in_group(folder: str | Path = "/sys/fs/cgroup") -> int | None:
-    """What a container leaves: its limit less what it uses, but for copies of files, which give way."""
+    """Return the memory that a container has left: its limit minus its use, without cached files."""
     try:
         names = "memory.max", "memory.current", "memory.stat"
         most, used, parts = (Path(folder, name).read_text(encoding="ascii") for name in names)

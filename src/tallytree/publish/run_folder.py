@@ -1,20 +1,20 @@
-"""`RunFolder`: the folder of a run that is not complete. However a run ends, the folder says how to go on from there.
+"""`RunFolder`: the folder of an unfinished run. It states how to resume, no matter how the run ended.
 
-It is the same for releases and syntheses. Its files come to the disk in this order, each whole and synced before the
-next step is taken:
+Releases and syntheses work the same way. Files reach the disk in this order; each is complete and synced before the
+next step:
 
-1. For a release `room`, as large as the measurements will be. Then the journal, with a token made by chance and the
+1. For a release: `room`, a file as large as the measurements will be. Then the journal, with a random token and the
    account that is to pay: *begun*. Nothing is spent.
-2. The ledger reserves the cost under the token: *reserved*. Whoever goes on asks with the same token and pays nothing
-   more. A synthesis has its rounds in the journal. Noise that a killed release drew was in its memory and is gone.
-3. If a release measures totals before the rest, `first.parquet` has them, with room taken at the beginning. The room
-   for all measurements is then made as large as they will be, which follows from the totals. Whoever goes on does not
+2. The ledger reserves the cost under the token: *reserved*. A resumed run uses the same token and pays nothing more. A
+   synthesis has its rounds in the journal. Noise that a killed release drew was only in its memory and is gone.
+3. If a release measures totals before the rest, `first.parquet` holds them, in space reserved at the beginning. The
+   file for all measurements is then enlarged to its final size, which follows from the totals. A resumed run does not
    draw the totals again. Only then the rest is drawn.
-4. `measurements.parquet`, written over the room: *measured*. The ledger is told their mark, and takes no other one for
-   this reservation: of two copies of the folder that both draw, one can go on. Nothing is estimated before.
-5. The journal has the id that the directory will have. The directory gets its name, and the ledger is told the id.
-6. The journal says that the run is *finished*. Only then the folder is removed, the journal last. A kill before that
-   leaves a folder that says that it is of no more use.
+4. `measurements.parquet`, written over `room`: *measured*. The ledger records their mark and accepts no other mark for
+   this reservation. If two copies of the folder both draw, only one can continue. No estimate starts before this.
+5. The journal records the id that the directory will have. The directory gets its name, and the ledger records the id.
+6. The journal records that the run is *finished*. Only then the folder is removed, the journal last. A kill before that
+   leaves a folder that states that it is no longer needed.
 """
 
 from __future__ import annotations
@@ -46,9 +46,18 @@ from tallytree.publish.statement import LEDGER
 from tallytree.publish.untrusted import read_json
 
 ROOM, FIRST, FIRST_ROOM = "room", "first.parquet", "first.room"
-MAKING_ROOM = "making room for the measurements"
-NAMES = (SPEC, f"{SPEC}{NEW}", ROOM, FIRST, FIRST_ROOM, REGIONS, MEASUREMENTS, FILE)  # the journal last
-RUNS = ".runs"  # how the folder beside a ledger ends that has the runs for which no folder was named
+MAKING_ROOM = "reserving disk space for the measurements"
+NAMES = (
+    SPEC,
+    f"{SPEC}{NEW}",
+    ROOM,
+    FIRST,
+    FIRST_ROOM,
+    REGIONS,
+    MEASUREMENTS,
+    FILE,
+)  # removed in this order, the journal last
+RUNS = ".runs"  # suffix of the folder beside a ledger for runs without a named folder
 HOUSEHOLDS = "households.parquet"  # in a synthesis alone
 
 NOTHING_SPENT = "Nothing was spent."
@@ -57,17 +66,17 @@ Stage = Literal["nothing", "other", "begun", "reserved", "measured", "finished"]
 
 
 class NotRecorded(UserWarning):
-    """A release was saved, and the ledger that paid for it could not be told."""
+    """A release was saved, but the ledger that paid for it could not record it."""
 
 
 class NotRemoved(UserWarning):
-    """The folder of a run that is complete is still there."""
+    """The folder of a complete run could not be removed."""
 
 
 class SpentError(ReleaseError):
-    """A run was interrupted after its cost was reserved; it can be finished from its folder without paying again.
+    """A run was interrupted after its cost was reserved; resume it from its folder without paying again.
 
-    `state` says what was spent, and its `folder` is where to go on from.
+    `state` says what was spent, and its `folder` is the folder to resume from.
     """
 
     def __init__(self, why: str, state: RunState) -> None:
@@ -77,51 +86,51 @@ class SpentError(ReleaseError):
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run came. All of it is for the data holder."""
+    """The progress of a run. All of it is for the data holder."""
 
     folder: Path
     stage: Stage
-    ledger: str | None = None  # which is to be charged
+    ledger: str | None = None  # the ledger to be charged
     charged: str = ""  # what is spent, in words
     rounds: int = 0
-    ids: tuple[str, ...] = ()  # that its directory was to get, or that the ledger recorded
+    ids: tuple[str, ...] = ()  # of its directory, from the journal or the ledger
     receipt: int | None = None
-    lost: bool = False  # does the ledger hold the mark of measurements that are not here?
+    lost: bool = False  # the ledger has the mark of measurements that are not here
     unsure: str = ""  # why the ledger cannot be asked
 
     @property
     def spent(self) -> bool:
-        """Is there anything to lose by deleting the folder, as far as can be known?"""
+        """Return whether deleting the folder may lose something that was paid for."""
         return self.stage in ("reserved", "measured") or bool(self.unsure)
 
     def in_words(self) -> str:
-        """What was spent, and what going on will do."""
+        """Return what was spent, and what resuming does."""
         if self.stage == "nothing":
-            return f"{self.folder} holds nothing of a run: none was begun in it, or it was finished."
+            return f"{self.folder} holds no run: none was started in it, or it was finished."
         if self.stage == "other":
-            return f"{self.folder} holds something else than an interrupted run. Nothing was spent."
+            return f"{self.folder} does not hold an interrupted run. Nothing was spent."
         if self.stage == "finished":
-            return f"The run in {self.folder} is complete, and the folder is of no more use."
+            return f"The run in {self.folder} is complete; the folder is no longer needed."
         if self.unsure and self.stage == "begun":
             return (
-                f"Whether its cost is reserved and spent is not known ({self.unsure}). Going on from {self.folder} "
-                "asks the ledger: it is paid for once."
+                f"It is not known whether its cost is spent ({self.unsure}). Resuming from {self.folder} asks the "
+                "ledger, which charges it only once."
             )
         if self.lost:
             return (
                 f"{self.charged} is spent. The measurements that this paid for are not in {self.folder}: they were "
-                "deleted, or this is a copy and another run went on. The ledger takes no others. Go on from where they "
-                "are, or delete the folder and pay for new ones."
+                "deleted, or this is a copy and another run continued. The ledger accepts no others. Resume where "
+                "they are, or delete the folder and pay for new ones."
             )
         if not self.spent:
             return "Nothing was spent."
         kept = "The measurements are" if self.stage == "measured" else ""
         if self.rounds:
-            kept = f"The {self.rounds} rounds begun so far are" if self.rounds > 1 else "The round begun so far is"
+            kept = f"The {self.rounds} rounds started so far are" if self.rounds > 1 else "The round started so far is"
         paid = f"{self.charged or 'Its budget'} is spent. "
         if kept:
-            return f"{paid}{kept} kept in {self.folder}: going on from there spends nothing more."
-        return f"{paid}Nothing measured was shown. Going on from {self.folder} spends nothing more."
+            return f"{paid}{kept} stored in {self.folder}: resuming from there spends nothing more."
+        return f"{paid}No measurement was published. Resuming from {self.folder} spends nothing more."
 
 
 @dataclass(frozen=True)
@@ -132,20 +141,20 @@ class RunFolder:
 
     @classmethod
     def beside(cls, out: Path) -> RunFolder:
-        """The folder of a run for a directory."""
+        """Return the folder of a run for a directory."""
         return cls(out.with_name(f"{out.name}.partial"))
 
     @property
     def unnamed(self) -> bool:
-        """Did nobody name it? Then it goes as soon as its directory is saved."""
+        """Return whether the user named no folder. Then it is removed once its directory is saved."""
         return self.folder.parent.name.endswith(RUNS)
 
     # ---------------------------------------------------------------- how far it came
 
     def state(self) -> RunState:
-        """How far the run came, as its files and the ledger tell.
+        """Return the run's progress according to its files and the ledger.
 
-        Of a folder that cannot be read nothing is known: it may hold a run that was paid for.
+        A folder that cannot be read may hold a run that was paid for.
         """
         try:
             return self._state()
@@ -166,7 +175,7 @@ class RunFolder:
             name, ledger, token, budget = facts["name"], facts["ledger"], facts["token"], facts["budget"]
             budget = Budget.from_json(budget)
         except UNUSABLE:
-            raise ReleaseError(f"{self.folder / FILE} is damaged: what run it belongs to cannot be read") from None
+            raise ReleaseError(f"{self.folder / FILE} is damaged: it does not say which run it belongs to") from None
         measured, drawn = is_there(self.folder / MEASUREMENTS), is_there(self.folder / FIRST) or bool(journal.rounds)
         stage: Stage = "finished" if journal.finished else "measured" if measured else "reserved" if drawn else "begun"
         known = {"rounds": len(journal.rounds), "ids": tuple(journal.ids), "receipt": journal.receipt}
@@ -182,7 +191,7 @@ class RunFolder:
         return state if held is None else _with_reservation(state, held, f"{of} in {ledger}")
 
     def id_at(self, out: Path) -> str | None:
-        """The id of the directory at `out`, if this run wrote it: its journal has the id, or the ledger that paid."""
+        """Return the id of the directory at `out` if the journal or the ledger shows that this run wrote it."""
         state = self.state()
         manifest = out / MANIFEST
         if state.stage in ("nothing", "other") or not manifest.is_file():
@@ -193,7 +202,7 @@ class RunFolder:
     # ---------------------------------------------------------------- what a release keeps
 
     def take_rooms(self, rooms: Mapping[str, int], progress: Progress = silent) -> None:
-        """Take the disk space that measurements will need, under these names."""
+        """Reserve disk space for measurements under these names."""
         try:
             sync(self.folder.parent)
             for name, size in rooms.items():
@@ -202,30 +211,30 @@ class RunFolder:
                     self.take_room(size, in_percent(MAKING_ROOM, progress), name)
         except OSError as error:
             raise ReleaseError(
-                f"the folder {self.folder} cannot be written, with room for {sum(rooms.values()):,} bytes of "
-                f"measurements: {error.strerror}. Nothing was spent."
+                f"the folder {self.folder} cannot be written with {sum(rooms.values()):,} bytes of measurements: "
+                f"{error.strerror}. Nothing was spent."
             ) from None
 
     def put(self, measurements: Measurements, progress: Progress = silent) -> None:
-        """Keep measurements, in the room that was taken for them. They count as kept when this returns."""
-        self.write_over(ROOM, measurements, MEASUREMENTS, in_percent("keeping the measurements", progress))
+        """Write measurements into their reserved space. They are on disk when this returns."""
+        self.write_over(ROOM, measurements, MEASUREMENTS, in_percent("storing the measurements", progress))
 
     def measurements(self) -> Measurements:
-        """What a release kept, with the receipt."""
+        """Return the stored measurements of a release, with the receipt."""
         state = self.state()
         if not (self.folder / MEASUREMENTS).exists():
-            raise ReleaseError(f"{self.folder} holds no measurements to go on from")
+            raise ReleaseError(f"{self.folder} holds no measurements to resume from")
         found = load_measurements(self.folder / MEASUREMENTS)
         if state.ledger is None or state.receipt is None:
             return found
         return replace(found, receipt=Receipt(state.ledger, state.receipt, found.same_data_as))
 
     def facts(self) -> dict[str, Any]:
-        """The facts that the run was begun with."""
+        """Return the facts that the run started with."""
         return Journal(self.folder, look=True).facts or {}
 
     def write_over(self, room: str, measurements: Measurements, name: str, tell: Tell = nobody) -> None:
-        """Write measurements into the room that was taken for them, see them to the disk, and name them then."""
+        """Write measurements into their reserved space, sync them, then rename the file."""
         with open(os.open(self.folder / room, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             write_measurements(measurements, file, tell)
             file.truncate()
@@ -235,7 +244,7 @@ class RunFolder:
         sync(self.folder)
 
     def take_room(self, size: int, tell: Tell, name: str) -> None:
-        """Make a file as large as needed and sync it, of bytes that do not shrink where files are compressed."""
+        """Create and sync a file of the needed size; random bytes keep file systems from compressing it."""
         with (self.folder / name).open("ab") as file:
             for start in range(file.tell(), size, 1 << 20):
                 file.write(os.urandom(min(1 << 20, size - start)))
@@ -246,11 +255,11 @@ class RunFolder:
     # ---------------------------------------------------------------- the end
 
     def keep_id(self, release_id: str) -> None:
-        """Put an id down before its directory has its name; without a journal there is nothing to do."""
+        """Record an id before its directory has its name; without a journal, do nothing."""
         self._note(lambda journal: journal.keep_id(release_id))
 
     def finish(self) -> None:
-        """Say that the run is complete, and remove it then. If the disk does not let it, there is a warning."""
+        """Record that the run is complete, then remove the folder; warn if it cannot be removed."""
         try:
             self._note(Journal.finish)
         except (ReleaseError, OSError) as error:
@@ -264,7 +273,7 @@ class RunFolder:
                 note(journal)
 
     def remove(self) -> None:
-        """Remove the run's own files, the journal last, and the folder if it then is empty; other files stay."""
+        """Remove the run's own files, the journal last, then the folder if it is empty; other files stay."""
         try:
             if self.folder.is_symlink() or not self.folder.is_dir():
                 return
@@ -282,18 +291,18 @@ class RunFolder:
             self._warn(str(error.strerror))
 
     def _warn(self, why: str) -> None:
-        text = f"{self.folder} is of no more use, and could not be removed: {why}. Remove it."
+        text = f"{self.folder} is no longer needed but could not be removed: {why}. Remove it."
         warnings.warn(text, NotRemoved, stacklevel=3)
 
     def give_up(self) -> None:
-        """Remove the folder of a run for which nothing was spent; one for which something may have been spent stays."""
+        """Remove the folder of a run that spent nothing; keep the folder of a run that may have spent something."""
         with contextlib.suppress(ReleaseError, OSError):
             state = self.state()
             if state.stage != "other" and not state.spent:
                 self.remove()
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Put a small file of JSON into the folder, whole, and on disk when this returns."""
+        """Write a small JSON file into the folder in one step; it is on disk when this returns."""
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         write_json(self.folder / f"{name}{NEW}", value)
         sync(self.folder / f"{name}{NEW}")
@@ -302,7 +311,7 @@ class RunFolder:
 
 
 class ReleaseJournal(Journal):
-    """The journal of a release, with what it measured first in a file beside it."""
+    """The journal of a release; its first-stage measurements are in a file beside it."""
 
     def __init__(
         self, run: RunFolder, about: dict[str, Any], size: Callable[[Measurements], int], progress: Progress
@@ -311,19 +320,19 @@ class ReleaseJournal(Journal):
         self._run, self._size, self._tell = run, size, in_percent(MAKING_ROOM, progress)
 
     def first_stage(self) -> Measurements | None:
-        """What a run measured first that came no further."""
+        """Return the first-stage measurements of a run that was interrupted after them."""
         path = self._run.folder / FIRST
         return load_measurements(path) if path.exists() else None
 
     def keep_first_stage(self, known: Measurements) -> None:
-        """Keep what was measured first, and take the room that all measurements will need, which is known by now."""
+        """Store the first-stage measurements and reserve the space for all measurements, whose size is now known."""
         if not (self._run.folder / FIRST).exists():
             self._run.write_over(FIRST_ROOM, replace(known, first_stage=FirstStageFacts(), branch=None), FIRST)
         self._run.take_room(self._size(known), self._tell, ROOM)
 
 
 def _with_reservation(state: RunState, held: Spending, where: str) -> RunState:
-    """The state of a run whose reservation the ledger holds."""
+    """Return the state of a run whose reservation the ledger holds."""
     lost = state.stage != "measured" and bool(held.rounds) and not state.rounds
     stage: Stage = "measured" if state.stage == "measured" else "reserved"
     ids = state.ids if held.release_id is None else (*state.ids, held.release_id)
@@ -332,12 +341,12 @@ def _with_reservation(state: RunState, held: Spending, where: str) -> RunState:
 
 
 def choose_charge(ledger: str | os.PathLike[str] | Ledger | None, **stated: bool) -> Charge:
-    """What pays for a run: a ledger, or the one at a path, and what the data holder states of the files."""
+    """Return what pays for a run: a ledger (or its path) and the data holder's statements about the files."""
     return Charge(Ledger(ledger) if isinstance(ledger, str | os.PathLike) else ledger, **stated)
 
 
 def choose_folder(named: str | os.PathLike[str] | None, ledger: Ledger | None) -> RunFolder | None:
-    """Where a run is kept: in the folder that is named, otherwise beside the ledger that pays, without one nowhere."""
+    """Return a run's folder: the named one, otherwise one beside the ledger that pays; None without a ledger."""
     if named is not None:
         return RunFolder(place_of(Path(named)))
     return None if ledger is None else RunFolder(Path(f"{ledger.path}{RUNS}", secrets.token_hex(8)))
@@ -348,7 +357,7 @@ def choose_folder(named: str | os.PathLike[str] | None, ledger: Ledger | None) -
 
 @contextmanager
 def note_nothing_spent(*, unless: bool = False) -> Iterator[None]:
-    """What is done before the ledger is asked: an error says that nothing was spent, whatever the disk can tell now."""
+    """Run steps that come before the ledger is charged: every error states that nothing was spent."""
     try:
         yield
     except BaseException as error:
@@ -359,14 +368,14 @@ def note_nothing_spent(*, unless: bool = False) -> Iterator[None]:
 
 @contextmanager
 def explain_failures(run: RunFolder | None, budget: Budget, how: str) -> Iterator[None]:
-    """Let every error that ends a run say what was spent and how to go on; an interrupt too."""
+    """Add to every error or interrupt that ends a run what was spent and how to resume."""
     try:
         yield
     except BaseException as error:
         if run is None:
             if not isinstance(error, BudgetError | SpecError):
                 cost = amount(budget.amount, budget.currency)
-                error.add_note(f"Up to {cost} is spent, and no folder was given that results could be kept in.")
+                error.add_note(f"Up to {cost} is spent, and no folder was given to store results in.")
             raise
         if (explained := explain_failure(error, run, budget, how)) is error:
             raise
@@ -374,9 +383,9 @@ def explain_failures(run: RunFolder | None, budget: Budget, how: str) -> Iterato
 
 
 def explain_failure(error: BaseException, run: RunFolder, budget: Budget, how: str) -> BaseException:
-    """An error that says what was spent and how to go on.
+    """Return an error that says what was spent and how to resume.
 
-    What the system refuses, and what a ledger refuses after it was charged, becomes a `SpentError`.
+    A refusal by the system, or by a ledger after it was charged, becomes a `SpentError`.
     """
     before = NOTHING_SPENT in getattr(error, "__notes__", ())
     run.give_up()
@@ -407,11 +416,11 @@ def explain_failure(error: BaseException, run: RunFolder, budget: Budget, how: s
 
 
 def _read_system_error(error: BaseException) -> str | None:
-    """Why the system stopped a run, if it did: that is no defect. Python without memory may fail in its own code."""
+    """Return why the system stopped a run, or None. Python out of memory may fail in its own code."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or "it could not be written"
     if isinstance(error, SystemError):
-        return "Python itself failed, which it does for lack of memory"
+        return "Python itself failed, as it does without memory"
     return "too little memory" if isinstance(error, MemoryError) else None
 
 
@@ -419,13 +428,13 @@ def _read_system_error(error: BaseException) -> str | None:
 
 
 def after_spending(text: str) -> str:
-    """What a ledger says of something that it was to be told after it was charged."""
+    """Return a ledger's error text, adapted to a ledger that was already charged."""
     return text.replace("othing was spent", "othing was changed")
 
 
 @contextmanager
 def warn_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
-    """A ledger that cannot be written does not keep a release from being saved: what it was to be told can follow."""
+    """Warn if the ledger cannot be written after a release was saved: it can record the release later."""
     try:
         yield
     except OtherMeasurements:
@@ -433,19 +442,20 @@ def warn_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     except BudgetError as error:
         words = ["ledger", "record", str(target), "--ledger", receipt.ledger, "--receipt", str(receipt.number)]
         warnings.warn(
-            f"the ledger that paid for the release was not told of it: {after_spending(str(error))}\nTell it with:\n"
-            f"  {shlex.join(['tallytree', *words])}",
+            f"the ledger that paid for the release could not record it: {after_spending(str(error))}\nRecord it "
+            f"with:\n  {shlex.join(['tallytree', *words])}",
             NotRecorded,
             stacklevel=4,
         )
 
 
 def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int, str]:
-    """Tell a ledger which release it paid for: the number of the reservation, and the id.
+    """Record in a ledger which release it paid for; return the reservation's number and the id.
 
-    The reservation is the one that its measurements are marked for; for synthetic households it is the one that the
-    run's folder beside them names. Where nothing names one, it is the only one that fits. With a `number` that has to
-    be the same one, or one without a mark; for synthetic households, one whose rounds cost the same.
+    The reservation is the one that the measurements are marked for. For synthetic households it is the one that the
+    run's
+    folder beside them names. If nothing names a reservation, it is the only one that fits. A given `number` must be the
+    same reservation, or one without a mark; for synthetic households, one whose rounds cost the same.
     """
     if not (folder / MANIFEST).is_file():
         raise ReleaseError(f"{folder} is not a release: it has no {MANIFEST}")
@@ -467,11 +477,12 @@ def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int
 
 
 def _reservation_of_synthesis(target: Path, identity: str, ledger: Ledger, number: int | None) -> int:
-    """The reservation of a ledger that paid for a directory of synthetic households.
+    """Return the reservation that paid for a directory of synthetic households.
 
-    It is the one that is recorded already, or that the run's folder beside the directory names, or the only one that
-    fits, or the given one. Its rounds have to cost what those of the directory do: what they were does not tell one run
-    from another.
+    It is the one that is recorded already, or the one that the run's folder beside the directory names, or the only one
+    that fits, or the given one. Its rounds must have the same costs as those of the directory: the measured tables
+    alone do
+    not distinguish two runs.
     """
     made = {each.number: each for account in ledger.accounts() for each in account.spendings}
     stated = read_json(target / PRIVACY)
@@ -479,7 +490,7 @@ def _reservation_of_synthesis(target: Path, identity: str, ledger: Ledger, numbe
         costs = [exact_number(row["cost"]) for row in stated["rounds"]]
         relation, budget = households_from_json(stated["neighbours"]), Budget.from_json(stated["budget"])
     except (*UNUSABLE, SpecError):
-        raise ReleaseError(f"{target / PRIVACY} does not say what was measured, for which unit and budget") from None
+        raise ReleaseError(f"{target / PRIVACY} does not state the rounds, the unit and the budget") from None
     if number is None:
         number = next((each.number for each in made.values() if each.release_id == identity), None)
     if number is None:

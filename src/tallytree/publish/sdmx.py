@@ -1,8 +1,7 @@
-"""SDMX-CSV 2.0: the tables of a release with codes for keys, and a structure message (SDMX-ML 3.0) with the labels.
+"""Export to SDMX-CSV 2.0: tables with codes for keys, and a structure message (SDMX-ML 3.0) with labels.
 
 Codes in SDMX have letters, digits, `_`, `@`, `$` and `-`. Other characters of a region's id are written as `$2f$`,
-their number in hexadecimal, so that two ids never share a code and no code begins a formula. Labels are names as they
-are shown.
+their number in hexadecimal. So two ids never share a code, and no code begins a formula. Labels are display names.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TAKEN = ("structure", "structure_id", "structure_name", "action", "series_key", 
 
 @dataclass(frozen=True)
 class Component:
-    """A dimension, measure or attribute: with codes (code, label, code above or nothing), or a number."""
+    """A dimension, measure or attribute: either codes (code, label, parent's code or empty) or a number."""
 
     name: str
     description: str
@@ -45,7 +44,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Flow:
-    """A table: what its rows are keyed by, what is observed, and what is said of each observation."""
+    """A table: the dimensions of its rows, the observed value, and the attributes of each observation."""
 
     name: str
     label: str
@@ -56,18 +55,18 @@ class Flow:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All of them."""
+        """Return dimensions, attributes and value."""
         return (*self.dimensions, *self.attributes, self.value)
 
 
 def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
-    """Write a file of observations for each table and the structure of both, and name the files."""
+    """Write one file of observations per table and a structure file for both; return the file names."""
     found = release.counts_table, release.entity_table
     most = max(table.cells for table in found)
     if most > MOST_OBSERVATIONS:
         raise ReleaseError(
-            f"this release has {most:,} observations; as SDMX-CSV, which has no room for cells that are left out, at "
-            f"most {MOST_OBSERVATIONS:,} are written. Export it as csvw, or read its Parquet files"
+            f"this release has {most:,} observations; SDMX-CSV writes every cell, so the limit is "
+            f"{MOST_OBSERVATIONS:,}: use --to csvw, or read its Parquet files"
         )
     names = [STRUCTURE]
     flows = [_flow(table, privacy_note(release.measurements)) for table in found]
@@ -79,7 +78,7 @@ def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -
 
 
 def code(text: str) -> str:
-    """A text as a code: the same text always gives the same code, and two texts give two.
+    """Return a text as a code: the same text always gives the same code, and two texts give different codes.
 
     >>> code("13121"), code("OR/Lincoln"), code("-1"), code("$")
     ('13121', 'OR$2f$Lincoln', '$2d$1', '$24$')
@@ -89,7 +88,7 @@ def code(text: str) -> str:
 
 
 def component_ids(names: Iterable[str]) -> dict[str, str]:
-    """Columns' names as ids of components, in capital letters; where two would be the same a number is added.
+    """Return component ids in capital letters for column names; duplicates get a number.
 
     >>> component_ids(["region", "born in", "born-in", "2020"])
     {'region': 'REGION', 'born in': 'BORN_IN', 'born-in': 'BORN_IN_2', '2020': 'C_2020'}
@@ -110,7 +109,7 @@ def component_ids(names: Iterable[str]) -> dict[str, str]:
 
 
 def _flow(table: Table, note: str) -> Flow:
-    """What the structure says of a table. The first measure is OBS_VALUE, the others are attributes beside it."""
+    """Return a table's entry in the structure. The first measure is OBS_VALUE; the others become attributes."""
     kept = (*TAKEN, "obs_value", "unit_measure", "conf_level", *(measure.name for measure in table.measures))
     ids = component_ids([*kept, *(dimension.name for dimension in table.dimensions)])
     return Flow(
@@ -171,7 +170,7 @@ def _write(table: Table, flow: Flow, path: Path, progress: Progress) -> None:
 
 
 def _as_codes(column: Any) -> Any:
-    """A column of texts or sizes as codes."""
+    """Return a column of texts or sizes as codes."""
     import pyarrow as pa
 
     texts = column.cast(pa.string()).combine_chunks().dictionary_encode()
@@ -183,7 +182,7 @@ def _as_codes(column: Any) -> Any:
 
 
 class _Xml:
-    """XML that is written as it goes, so that no list of codes is held twice."""
+    """A streaming XML writer, so that no code list is held in memory twice."""
 
     def __init__(self, writer: XMLGenerator) -> None:
         self.writer = writer
@@ -206,7 +205,7 @@ class _Xml:
 
 
 def write_structure(flows: Sequence[Flow], title: str, path: Path) -> None:
-    """Write what the files of observations mean."""
+    """Write the structure message that describes the files of observations."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         writer = XMLGenerator(file, "utf-8", short_empty_elements=True)
         writer.startDocument()
@@ -247,7 +246,7 @@ def _code_lists(flows: Sequence[Flow], xml: _Xml) -> None:
 
 
 def _code_list(flow: Flow, component: Component) -> str:
-    """Tables share their code lists, but for that of units."""
+    """Return a code list's name. Tables share all code lists except that of units."""
     return f"CL_{flow.name}_UNIT" if component.name == "UNIT_MEASURE" else f"CL_{component.name}"
 
 
@@ -291,7 +290,7 @@ def _data_structure(flow: Flow, xml: _Xml) -> None:
 
 
 def _meaning(flow: Flow, component: Component, xml: _Xml) -> None:
-    """The concept behind a component, and its code list or kind of number."""
+    """Write a component's concept and its code list or number type."""
     concept = f"{AGENCY}:{flow.name}_CONCEPTS({VERSION}).{component.name}"
     xml.text("str:ConceptIdentity", f"{URN}.conceptscheme.Concept={concept}")
     with xml.element("str:LocalRepresentation"):

@@ -1,4 +1,4 @@
-"""What releases and synthetic households say of themselves in the same words, in their statements and data packages."""
+"""Wording that the statements and data packages of releases and of synthetic households share."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ SOURCES = {
     "opendp": "OpenDP's exact samplers",
 }
 LEDGER = "charged to a ledger"
-NO_LEDGER = "none: what else was released about these data was not checked, and adds to the cost"
+NO_LEDGER = "none: tallytree did not check what else was released about these data; other releases add to the cost"
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that a folder states and that its files alone cannot prove: where it is stated, and what it is."""
+    """A statement in a folder's files that the files alone cannot prove: where it is, and what it says."""
 
     place: str  # a file, and a path in it
     what: str
 
 
 def noise_in_words(source: str) -> str:
-    """Where the noise came from; a ReleaseError for noise that hides nothing."""
+    """Return where the noise came from; raise a ReleaseError for noise that protects nothing."""
     if source not in SOURCES:
         raise ReleaseError(
-            f"the noise of these measurements came from {source!r}, which hides nothing: it is for experiments, and "
+            f"the noise of these measurements came from {source!r}, which protects nothing: it is for experiments and "
             f"cannot be saved as a release. Releases have noise from {' or '.join(map(repr, SOURCES))}."
         )
     return SOURCES[source]
 
 
 def guarantee(budget: Budget) -> str:
-    """The kind and strength of the guarantee, with amounts rounded up."""
+    """Return the kind and strength of the guarantee, with amounts rounded up."""
     if budget.currency == "epsilon":
         return f"differentially private with ε = {as_decimal(budget.amount)}"
     text = f"zero-concentrated differentially private with ρ = {as_decimal(budget.amount)}"
@@ -52,7 +52,7 @@ def guarantee(budget: Budget) -> str:
 
 
 def same_data_in_words(names: Sequence[str]) -> str:
-    """What a reader must know where the same data were charged to other accounts as well; nothing for most."""
+    """Return what a reader must know if the same data were charged to other accounts too; empty otherwise."""
     if not names:
         return ""
     several = "s" if len(names) > 1 else ""
@@ -64,14 +64,14 @@ def same_data_in_words(names: Sequence[str]) -> str:
 
 
 def resource(path: str, described: dict[str, Any], *, name: str | None = None) -> dict[str, Any]:
-    """A file as a data package lists it, with its description and perhaps its schema."""
+    """Return a file's entry in a data package, with its description and optional schema."""
     stem, kind = path.split(".")
     media = {"mediatype": "text/csv"} if kind == "csv" else {}
     return {"name": name or stem, "path": path, "format": kind, **media, **described}
 
 
 def software() -> dict[str, str]:
-    """What the statement was made with."""
+    """Return the software versions and platform for a statement."""
     versions = {name: version(name) for name in ("numpy", "numba", "pyarrow")}
     where = f"{platform.system()} {platform.machine()}"
     return {"tallytree": VERSION, "python": platform.python_version(), **versions, "platform": where}

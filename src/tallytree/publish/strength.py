@@ -1,4 +1,4 @@
-"""Warnings before a budget is spent: it promises little, protects something else, or buys more noise than it need."""
+"""Warnings before a budget is spent: a weak guarantee, a surprising unit of privacy, or more noise than necessary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USUAL_DELTA = Fraction(1, 1_000_000)  # at which a ρ that comes without a δ is
 
 
 class WeakPromise(UserWarning):
-    """What is about to be released is protected by little more than a word."""
+    """The guarantee of a release is so weak that it protects little."""
 
 
 class PlanWarning(UserWarning):
@@ -28,11 +28,11 @@ class PlanWarning(UserWarning):
 
 
 class UselessCounts(UserWarning):
-    """What is about to be released will be little but noise."""
+    """The release will consist of little but noise."""
 
 
 def weaknesses(budget: Budget, groups: int | None = None) -> list[str]:
-    """What is weak about a budget; `groups` is their number, where that is public."""
+    """Return what is weak about a budget; `groups` is their number, if it is public."""
     found = []
     delta = budget.delta or USUAL_DELTA
     epsilon = budget.epsilon if budget.epsilon is not None else epsilon_of(budget.amount, delta)
@@ -40,18 +40,18 @@ def weaknesses(budget: Budget, groups: int | None = None) -> list[str]:
         at = f" (at δ = {as_decimal(delta)}, from ρ = {as_decimal(budget.amount)})" if budget.epsilon is None else ""
         times = f"10^{math.floor(float(epsilon) / math.log(10))}"
         found.append(
-            f"ε = {as_decimal(epsilon)}{at} promises little: what is released may be more than {times} times as likely "
-            "with one unit's data as without them. Usual values lie between 0.1 and 10."
+            f"ε = {as_decimal(epsilon)}{at} protects little: a result may be more than {times} times as likely with "
+            "one unit's data as without them. Usual values lie between 0.1 and 10."
         )
     if budget.delta is not None and budget.delta > LARGEST_DELTA:
         found.append(
-            f"δ = {as_decimal(budget.delta)} is large: up to that probability the promise of ε may not hold. Take "
+            f"δ = {as_decimal(budget.delta)} is large: with that probability the bound ε may not hold. Use "
             f"{as_decimal(LARGEST_DELTA)} or less."
         )
     if budget.delta is not None and groups and budget.delta > Fraction(1, groups):
         found.append(
             f"δ = {as_decimal(budget.delta)} is more than 1 / {groups:,}, where {groups:,} is the public number of "
-            "groups: such a δ would allow to publish some group as it is. Take a far smaller one."
+            "groups: such a δ would allow one group to be published unprotected. Use a far smaller one."
         )
     return found
 
@@ -65,7 +65,7 @@ def warn_of_plan(
     shares: Shares | None = None,
     priority: str | None = None,
 ) -> list[str]:
-    """Warn of what a plan protects or costs that its user may not expect, from public facts alone."""
+    """Warn about what a plan protects or costs that its user may not expect, from public facts alone."""
     found = []
     if neighbours.unit.kind == "one_entity" and neighbours.quantity_bound > 1 and not neighbours.entity_column:
         most = f"{neighbours.quantity_bound:,}"

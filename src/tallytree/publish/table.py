@@ -1,6 +1,6 @@
-"""`Table`: a published table with keys, measures and rows in 1 … n parts; written and described here.
+"""`Table`: a published table with keys, measures and rows in one or more parts; written and described here.
 
-Counts, entities and areas are such tables: their Parquet and CSV files, their entries in the data package, exports and
+Counts, entities and areas are such tables. Their Parquet and CSV files, their entries in the data package, exports and
 reports all come from the same description. Everything in them is public.
 """
 
@@ -23,12 +23,12 @@ from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.statement import resource
 
-ROWS_IN_GROUP = 1 << 17  # of a Parquet file: what a query reads at least
+ROWS_IN_GROUP = 1 << 17  # of a Parquet file: the least that a query reads
 PARTITIONED = (
     "counts and entities are Parquet data sets in folders by level and, below the first level, by region of the first "
     "level; there are no CSV files"
 )
-KEYS = ("region", "kind", "area", "size", "household_id", "question", "cell")  # columns that say which row is meant
+KEYS = ("region", "kind", "area", "size", "household_id", "question", "cell")  # columns that identify a row
 LABELS = {
     "count": "number of groups",
     "entities": "number of entities, large groups capped",
@@ -42,9 +42,10 @@ LABELS = {
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """A column that says what a row is about.
+    """A column that identifies rows.
 
-    A key with `codes` is a dimension: `labels` say what the codes stand for, `parents` what each lies in (-1: nothing).
+    A key with `codes` is a dimension: `labels` describe the codes, and `parents` are the indices of their parents (-1:
+    none).
     """
 
     name: str
@@ -52,15 +53,15 @@ class Key:
     codes: Sequence[str] | None = None
     labels: Sequence[str] = ()
     parents: Integers | None = None
-    whole: bool = False  # is it a whole number, and not a text?
-    unique: bool = False  # does each place have a text of its own?
+    whole: bool = False  # an integer, not a text
+    unique: bool = False  # a different text for each place
 
     __repr__ = briefly
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A column of whole numbers: what it holds, and in which unit. `given` is false where the release has none."""
+    """A column of integers: what it holds, and its unit. `given` is false if the release has no such numbers."""
 
     name: str
     description: str
@@ -70,7 +71,7 @@ class Measure:
 
     @property
     def label(self) -> str:
-        """A few words."""
+        """Return a short label."""
         return LABELS[self.name]
 
 
@@ -78,9 +79,9 @@ class Measure:
 class Table:
     """Rows with keys and measures, the last dimension moving fastest.
 
-    The first of the `measures` is the number itself, the others are ends of its intervals or numbers beside it.
-    A row stands for a cell of a *place*: a place is a region (by category) or an area, and has `width` cells. Where
-    `zeros` are not written, cells whose number is zero have no row.
+    The first of the `measures` is the number itself. The others are ends of its intervals or related numbers.
+    A row is one cell of a *place*. A place is a region (by category) or an area, and has `width` cells. If `zeros` is
+    false, cells whose number is zero have no row.
     """
 
     name: str
@@ -91,37 +92,37 @@ class Table:
     confidence: float
     width: int
     parts: tuple[tuple[str, range], ...]  # each file, and its places
-    rows: Callable[[range, bool], dict[str, Any]]  # Arrow columns of places; all cells, or those that are not zero
+    rows: Callable[[range, bool], dict[str, Any]]  # Arrow columns of places: all cells, or the non-zero ones
     zeros: bool = True
-    in_folders: tuple[str, ...] = ()  # keys that are in the names of folders, and not in the files
+    in_folders: tuple[str, ...] = ()  # keys that are in folder names and not in the files
 
     __repr__ = briefly
 
     @property
     def dimensions(self) -> tuple[Key, ...]:
-        """The keys that have codes; together they name a row."""
+        """Return the keys that have codes; together they identify a row."""
         return tuple(key for key in self.keys if key.codes is not None)
 
     @property
     def cells(self) -> int:
-        """How many rows there are with zeros."""
+        """Return the number of rows, including zeros."""
         return prod(len(key.codes or ()) for key in self.dimensions)
 
     @property
     def given(self) -> tuple[Measure, ...]:
-        """The measures that have numbers."""
+        """Return the measures that have numbers."""
         return tuple(measure for measure in self.measures if measure.given)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Why the others have none."""
+        """Return the reasons why the other measures have no numbers."""
         return tuple(dict.fromkeys(measure.description for measure in self.measures if not measure.given))
 
     # ---------------------------------------------------------------- descriptions
 
     @property
     def schema(self) -> Any:
-        """The Arrow schema; descriptions and the level of confidence are in the metadata of its fields."""
+        """Return the Arrow schema; descriptions and confidence levels are in the metadata of its fields."""
         import pyarrow as pa
 
         def described(column: Key | Measure) -> dict[str, str]:
@@ -141,13 +142,13 @@ class Table:
 
     @property
     def file_schema(self) -> Any:
-        """The schema of the Parquet files."""
+        """Return the schema of the Parquet files."""
         import pyarrow as pa
 
         return pa.schema([field for field in self.schema if field.name not in self.in_folders])
 
     def resources(self, *, regions: str, csv: bool) -> list[dict[str, Any]]:
-        """The table's files as a data package lists them; `regions` is the file that lists the regions."""
+        """Return the table's files as a data package lists them; `regions` is the file that lists the regions."""
         fields: list[dict[str, Any]] = [
             {"name": key.name, "type": "integer" if key.whole else "string", "description": key.description}
             for key in self.keys
@@ -173,7 +174,7 @@ class Table:
     # ---------------------------------------------------------------- rows
 
     def batches(self, places: range | None = None, *, zeros: bool | None = None) -> Iterator[Any]:
-        """The rows as pyarrow Tables, a block of places at a time; without zero cells if they are not written."""
+        """Yield the rows as pyarrow Tables, one block of places at a time; zero cells only if `zeros`."""
         import pyarrow as pa
 
         schema, written = self.schema, self.zeros if zeros is None else zeros
@@ -182,9 +183,9 @@ class Table:
             yield pa.table([columns[name] for name in schema.names], schema=schema)
 
     def cells_of(self, rows: Any, among: range | None = None) -> Integers:
-        """The cell of each row, counted with the last dimension moving fastest; -1 for one that there is not.
+        """Return the cell of each row, the last dimension moving fastest; -1 for a cell that does not exist.
 
-        Of the first dimension only the codes `among` are looked at.
+        Only the codes `among` of the first dimension are compared.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -203,17 +204,17 @@ class Table:
 
     @property
     def places(self) -> range:
-        """All places."""
+        """Return all places."""
         return range(self.parts[0][1].start, self.parts[-1][1].stop)
 
     def whole(self) -> Any:
-        """All rows, zeros too: one pyarrow Table."""
+        """Return all rows, including zeros, as one pyarrow Table."""
         import pyarrow as pa
 
         return pa.concat_tables([self.schema.empty_table(), *self.batches(zeros=True)]).combine_chunks()
 
     def write(self, folder: Path, progress: Progress = silent, *, csv: bool) -> list[str]:
-        """Write all parts, on all cores, and with `csv` one CSV file of all rows; gives the files' names."""
+        """Write all parts on all cores, and with `csv` one CSV file of all rows; return the file names."""
         import pyarrow as pa
         import pyarrow.csv
         import pyarrow.parquet as pq
@@ -241,7 +242,7 @@ class Table:
 
 
 class _Progress:
-    """Tells how many places are done, from any thread."""
+    """Count finished places from several threads and report them."""
 
     def __init__(self, doing: str, places: int, progress: Progress) -> None:
         self._doing, self._places, self._progress, self._lock, self._done = doing, places, progress, Lock(), 0
@@ -253,7 +254,9 @@ class _Progress:
 
 
 def differing_cells(rows: Any, expected: Any, alike: Callable[[Any, Any], bool] = operator.eq) -> Iterator[str]:
-    """The first cell of each column that is not the expected one; both are pyarrow Tables with as many rows."""
+    """Yield the first cell of each column that differs from the expected one; both pyarrow Tables have the same
+    length.
+    """
     keys = [name for name in expected.column_names if name in KEYS]
     for name in expected.column_names:
         if not rows[name].equals(expected[name]):
@@ -261,7 +264,7 @@ def differing_cells(rows: Any, expected: Any, alike: Callable[[Any, Any], bool] 
             for row in range(len(right)):
                 if not alike(stated[row], right[row]):
                     where = ", ".join(f"{key} {expected[key][row].as_py()!r}" for key in keys)
-                    yield f"{where or f'row {row + 1}'}: {name} is {stated[row]!r}; what follows is {right[row]!r}"
+                    yield f"{where or f'row {row + 1}'}: {name} is {stated[row]!r}; expected {right[row]!r}"
                     break
 
 
@@ -271,14 +274,14 @@ ROWS_AT_A_TIME = 1 << 20
 
 
 def region_blocks(regions: range, columns: int) -> Iterator[range]:
-    """Cut regions into blocks of at most about a million cells (at least one region)."""
+    """Yield blocks of regions of at most about a million cells (at least one region)."""
     step = max(1, ROWS_AT_A_TIME // max(1, columns))
     for start in range(regions.start, regions.stop, step):
         yield range(start, min(start + step, regions.stop))
 
 
 def key_columns(hierarchy: Hierarchy, block: range, sizes: range | None) -> dict[str, Any]:
-    """Arrow columns level, region and size for every cell of a block; without sizes, one row per region."""
+    """Return Arrow columns level, region and size for every cell of a block; without sizes, one row per region."""
     import pyarrow as pa
 
     width = 1 if sizes is None else len(sizes)
@@ -294,7 +297,7 @@ def key_columns(hierarchy: Hierarchy, block: range, sizes: range | None) -> dict
 
 
 def for_spreadsheets(rows: Any) -> Any:
-    """An Arrow table whose texts are safe in a spreadsheet (`names.for_a_spreadsheet`), for a CSV file."""
+    """Return an Arrow table for a CSV file whose texts are safe in a spreadsheet (`names.for_a_spreadsheet`)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,8 +1,8 @@
-"""Reading what strangers wrote: only regular files, and only as much as could be meant.
+"""Read untrusted files: only regular files, and only up to plausible sizes.
 
-Sizes, depths and numbers of rows are looked at before anything is read, so that no folder keeps its reader busy for
-hours or fills the memory: a file without end, a pipe, a link out of the folder, JSON of a million brackets, a Parquet
-file of some bytes that says it has a billion rows.
+Sizes, depths and numbers of rows are checked before anything is read. So no folder keeps its reader busy for hours or
+fills the memory: an endless file, a pipe, a link out of the folder, JSON with a million brackets, or a tiny Parquet
+file that claims a billion rows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 
 from tallytree.core.errors import ReleaseError
 
-MOST_BYTES = {".json": 64 << 20, ".csv": 16 << 30, ".parquet": 16 << 30}  # of one file; JSON is read at once
-MOST_TEXT = 256 << 20  # of a CSV file that is read at once
+MOST_BYTES = {".json": 64 << 20, ".csv": 16 << 30, ".parquet": 16 << 30}  # of one file; JSON is read in one piece
+MOST_TEXT = 256 << 20  # of a CSV file that is read in one piece
 MOST_FILES, MOST_PARTS = 100, 500  # in a release's folder, and in those of a partitioned one below it
 DEEPEST_FOLDERS = 3  # within each other
 DEEPEST = 64  # brackets within brackets
-MOST_UNPACKED, FREE = 64, 1 << 20  # how many times as large as it is a file may become, beyond a megabyte
+MOST_UNPACKED, FREE = 64, 1 << 20  # the largest ratio of unpacked to packed size, beyond a megabyte
 MOST_GROUPS = 1_000_000  # of rows
-MOST_ROWS = 1 << 40  # of any table; memory is looked at beside
-TEXT_PER_ROW = 1000  # bytes of text that a row has at most, on the average and beyond the first MOST_TEXT
-BYTES_PER_CELL = 40  # that checking takes of memory
+MOST_ROWS = 1 << 40  # of any table; memory is checked separately
+TEXT_PER_ROW = 1000  # the most bytes of text per row, on average, beyond the first MOST_TEXT
+BYTES_PER_CELL = 40  # of memory for a check
 
 
 # -------------------------------------------------------------------- files
@@ -35,23 +35,23 @@ BYTES_PER_CELL = 40  # that checking takes of memory
 
 @contextmanager
 def opened(path: Path, *, most: int | None = None) -> Iterator[io.BufferedReader]:
-    """A regular file for reading, or a ReleaseError. Links are not followed, and nothing is waited for."""
+    """Open a regular file for reading, or raise a ReleaseError. Links are not followed, and the call never blocks."""
     check_regular(path, most=most)
     flags = os.O_RDONLY
-    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # as far as the system has them
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # flags that the system has
         flags |= getattr(os, name, 0)
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
         raise ReleaseError(f"{path} cannot be read: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # it was exchanged just now
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # it was replaced since the check
             raise ReleaseError(f"{path} is not a regular file, so it was not read")
         yield file
 
 
 def check_regular(path: Path, *, most: int | None = None) -> None:
-    """A ReleaseError unless there is a regular file of a size that could be meant."""
+    """Raise a ReleaseError unless the path is a regular file of a plausible size."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -71,11 +71,13 @@ def _kind(mode: int) -> str:
 
 
 def strange_files(folder: Path, partitioned: tuple[str, ...] = (), deep: int = 0) -> Iterator[str]:
-    """What is in a folder and is not for reading, a sentence each; folders `partitioned` may have folders in them."""
+    """Yield one sentence for each entry of a folder that must not be read; folders `partitioned` may have
+    subfolders.
+    """
     with os.scandir(folder) as entries:
         for number, entry in enumerate(entries):
             if number == (MOST_PARTS if deep else MOST_FILES):
-                yield f"{folder} holds more than {number} files, so it is no release"
+                yield f"{folder} holds more than {number} files, so it is not a release"
                 return
             if deep < DEEPEST_FOLDERS and entry.is_dir(follow_symlinks=False) and (entry.name in partitioned or deep):
                 yield from strange_files(Path(entry.path), partitioned, deep + 1)
@@ -90,7 +92,7 @@ def strange_files(folder: Path, partitioned: tuple[str, ...] = (), deep: int = 0
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or a ReleaseError."""
+    """Return a JSON object, or raise a ReleaseError."""
     with opened(path) as file:
         value = parsed(file.read(MOST_BYTES[".json"] + 1), str(path))
     if not isinstance(value, dict):
@@ -99,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parsed(content: bytes | str, name: str) -> Any:
-    """JSON of a sensible depth, in which no key appears twice in an object; `name` says in errors what it is."""
+    """Return JSON of plausible depth without duplicate keys in an object; `name` is its name in errors."""
     try:
         value = json.loads(content, object_pairs_hook=_object)
     except RecursionError:
@@ -119,7 +121,7 @@ def parsed(content: bytes | str, name: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's values. One key with two values means one thing to one reader and another to the next."""
+    """Return an object's values. Duplicate keys are refused, since readers differ in which one they use."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object has the same key twice")
@@ -130,7 +132,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class ParquetRows:
-    """The rows of a Parquet file, a group at a time; use as a context. More rows than `most` are not read."""
+    """The rows of a Parquet file, one row group at a time; use as a context. More than `most` rows are refused."""
 
     def __init__(self, path: Path, *, most: int) -> None:
         import pyarrow as pa
@@ -141,7 +143,7 @@ class ParquetRows:
         try:
             self.schema = pq.read_schema(path)
             self._texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
-            # A dictionary of texts stays one: a long text that a million rows have is kept once.
+            # Dictionaries stay encoded: a long text that a million rows share is stored once.
             self._file = pq.ParquetFile(path, read_dictionary=self._texts)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ReleaseError(f"{path} cannot be read: {error}") from None
@@ -159,26 +161,26 @@ class ParquetRows:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return int(self._file.metadata.num_rows)
 
     @property
     def metadata(self) -> Any:
-        """What the footer says."""
+        """Return the metadata of the footer."""
         return self._file.metadata
 
     @property
     def columns(self) -> Any:
-        """The columns as Parquet has them."""
+        """Return the columns of the Parquet schema."""
         return self._file.schema
 
     @property
     def groups(self) -> range:
-        """The numbers of the groups of rows."""
+        """Return the numbers of the row groups."""
         return range(self._file.num_row_groups)
 
     def group(self, number: int) -> Any:
-        """The rows of a group, as a pyarrow Table."""
+        """Return the rows of a row group as a pyarrow Table."""
         import pyarrow as pa
 
         try:
@@ -190,7 +192,7 @@ class ParquetRows:
             raise ReleaseError(f"{self.name} cannot be read: {error}") from None
 
     def batches(self) -> Iterator[Any]:
-        """All rows, as pyarrow record batches."""
+        """Yield all rows as pyarrow record batches."""
         for number in self.groups:
             yield from self.group(number).to_batches()
 
@@ -203,13 +205,13 @@ class ParquetRows:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         if any(group.num_rows < 0 for group in groups) or sum(group.num_rows for group in groups) != metadata.num_rows:
             raise ReleaseError(f"{self.name} does not have as many rows as it says")
-        # Columns are not looked at one by one: on a damaged one Arrow ends the process, where reading it is an error.
+        # Columns are not inspected one at a time: a damaged one makes Arrow end the process, while reading it is an error.
         unpacked = sum(group.total_byte_size for group in groups)
         if any(group.total_byte_size < 0 for group in groups) or unpacked > MOST_UNPACKED * self.bytes + FREE:
             raise ReleaseError(f"{self.name}: {self.bytes:,} bytes would become {unpacked:,}; not unpacked")
 
     def _check_length(self, column: Any, rows: int) -> None:
-        """Refuse texts that would take far more memory than rows of a release do, before each row gets its own."""
+        """Refuse texts that would take far more memory than rows of a release, before they are decoded for each row."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -227,17 +229,17 @@ class ParquetRows:
 
 
 def check_room(cells: int, name: str) -> None:
-    """A ReleaseError if checking so many cells takes more memory than this machine has."""
+    """Raise a ReleaseError if checking so many cells takes more memory than this machine has."""
     wanted, there = cells * BYTES_PER_CELL, _memory()
     if there is not None and wanted > there:
         raise ReleaseError(
-            f"{name} speaks of {cells:,} cells (regions × sizes), which takes {wanted / 2**30:,.0f} GB of memory to "
+            f"{name} describes {cells:,} cells (regions × sizes), which takes {wanted / 2**30:,.0f} GB of memory to "
             f"check; this machine has {there / 2**30:,.0f} GB"
         )
 
 
 def _memory() -> int | None:
-    """The machine's memory in bytes; None where the system does not tell."""
+    """Return the machine's memory in bytes; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -245,7 +247,7 @@ def _memory() -> int | None:
 
 
 def all_rows(path: Path, *, most: int = MOST_ROWS) -> Any:
-    """A Parquet table that is read at once, if it fits into memory."""
+    """Return all rows of a Parquet file at once, if they fit into memory."""
     import pyarrow as pa
 
     with ParquetRows(path, most=most) as file:

@@ -1,8 +1,8 @@
-"""`verify`: make again what a folder holds, from its measurements and declared settings, and compare every file.
+"""`verify`: reproduce a folder from its measurements and declared settings, and compare every file.
 
-Files are compared by their bytes, or by what they hold. Parquet files are compared with everything that a reader may
-use instead of the rows: types, descriptions, the statistics of each row group, and whether there is anything in the
-file besides rows and footer, such as an index.
+Files are compared by their bytes or by their content. Parquet files are compared with everything that a reader may use
+instead of the rows: types, descriptions, the statistics of each row group, and whether the file holds anything besides
+rows and footer, such as an index.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ FEWEST_DIGITS = 8  # of an id
 REGULAR = "all files are regular files of a plausible size"
 LISTED = "the files are those that the manifest lists, unchanged"
 KNOWN = "this version of tallytree can verify the files"
-REMADE = "all files can be made again from the measurements and the declared settings"
-PAGE = "the report: it is for people, and no part of the release; `tallytree report` makes it again"
+REMADE = "all files can be reproduced from the measurements and the declared settings"
+PAGE = "the report: it is for people and not part of the release; `tallytree report` writes it again"
 
-LAST_DIGIT = 1e-9  # how far floats of another platform or version may differ, relative to their size
-LAST_OF_SIX = 2e-5  # the same of floats that a CSV file has with six digits
+LAST_DIGIT = 1e-9  # largest relative difference of floats from another platform or version
+LAST_OF_SIX = 2e-5  # the same for floats that a CSV file has with six digits
 LONGEST_VERSION = 100
 MAGIC, LENGTHS = 4, 8  # bytes at the beginning of a Parquet file, and after its footer
 STATISTICS = (
@@ -81,7 +81,7 @@ class Verification:
 
     checks: tuple[Check, ...]
     release_id: str | None
-    assumptions: tuple[Assumption, ...] = ()  # what the files state and alone cannot prove
+    assumptions: tuple[Assumption, ...] = ()  # statements that the files alone cannot prove
 
     @property
     def ok(self) -> bool:
@@ -94,7 +94,7 @@ class Verification:
         if self.ok:
             return "All checks passed."
         if any(check.what == KNOWN and check.faults for check in self.checks):
-            return "Not verified: another version of tallytree made it."
+            return "Not verified: another version of tallytree wrote it."
         found = len(self.faults)
         return f"{found} fault{'' if found == 1 else 's'} found: do not use this release."
 
@@ -105,9 +105,9 @@ class Verification:
 
     def __repr__(self) -> str:
         broken = sum(bool(check.faults) for check in self.checks)
-        told = f"{broken} of {len(self.checks)} checks failed" if broken else f"all {len(self.checks)} checks passed"
+        state = f"{broken} of {len(self.checks)} checks failed" if broken else f"all {len(self.checks)} checks passed"
         first = "".join(f", first: {quoted(fault)}" for fault in self.faults[:1])
-        return f"Verification({told}{first}, {'no id' if self.release_id is None else f'id {self.release_id[:16]}'})"
+        return f"Verification({state}{first}, {'no id' if self.release_id is None else f'id {self.release_id[:16]}'})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -187,12 +187,12 @@ def verify(
 
 
 def _checked_id(text: str) -> str:
-    """The beginning of an id, long enough that no other release is taken for this one by chance."""
+    """Return the beginning of an id, long enough that no other release matches it by chance."""
     wanted = text.strip().lower()
     if not FEWEST_DIGITS <= len(wanted) <= 64 or set(wanted) - set("0123456789abcdef"):
         raise SpecError(
-            f"the id {short(text, 80)} is not enough of one, or none: give the first {FEWEST_DIGITS} or more digits "
-            "(0–9, a–f) of the id that was printed at release"
+            f"the id {short(text, 80)} is not valid: give the first {FEWEST_DIGITS} or more digits (0–9, a–f) of the "
+            "id that was printed at release"
         )
     return wanted
 
@@ -210,7 +210,7 @@ def _opened(folder: Path, progress: Progress, *, typical: bool) -> ReleaseChecks
 
 
 def _checks(subject: ReleaseChecks | SynthesisChecks, progress: Progress) -> Iterator[Check]:
-    """The checks that follow from no other; then every file, by its first name; then what the files hold."""
+    """Yield the checks that reproduce nothing, then one per file, then those of the contents."""
     for what, check in subject.checks.items():
         progress(Stage("checking", about=what))
         yield Check(what, _found(check))
@@ -231,7 +231,7 @@ def _checks(subject: ReleaseChecks | SynthesisChecks, progress: Progress) -> Ite
 
 
 def _found(check: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """The faults that a check finds; a file that cannot even be read is one too."""
+    """Return the faults that a check finds; a file that cannot be read is a fault too."""
     faults: list[str] = []
     try:
         faults.extend(islice(check(), MOST_FAULTS_LISTED))
@@ -255,20 +255,20 @@ def _assumptions(subject: ReleaseChecks | SynthesisChecks) -> Iterator[Assumptio
 
 
 def compare_folders(stated: Path, made: Path, *, exact: bool) -> dict[str, tuple[str, ...]]:
-    """What is wrong with each file of a folder, by the file's name; with `exact` its bytes have to be the same."""
+    """Return the faults of each file by name; with `exact` the bytes must be the same."""
     files, expected = listed_files(stated), listed_files(made)
     found: dict[str, tuple[str, ...]] = {}
     for name in [*expected, *(name for name in files if name not in expected)]:
         if name not in files:
             faults: tuple[str, ...] = (f"{name} is missing",)
         elif name not in expected:
-            faults = (f"{plain_name(name)} does not belong here: tallytree does not make it",)
+            faults = (f"{plain_name(name)} does not belong here: tallytree does not write it",)
         elif files[name] == expected[name]:
             faults = ()
         else:
             faults = tuple(islice(_differences(stated / name, made / name), 2 * MOST_FAULTS))
             if not faults and exact:
-                faults = ("its content is right, and its bytes are not those that the same software writes",)
+                faults = ("its content is right, but its bytes differ from those that the same software writes",)
             faults = tuple(f"{name}: {fault}" for fault in faults)
         found[name] = faults
     return found
@@ -283,7 +283,7 @@ def _differences(stated: Path, made: Path) -> Iterator[str]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Are two plain values the same, apart from the last digits of floats?"""
+    """Return whether two plain values are equal, apart from the last digits of floats."""
     if isinstance(one, float) and isinstance(other, float):
         return isclose(one, other, rel_tol=LAST_DIGIT, abs_tol=LAST_DIGIT)
     return type(one) is type(other) and one == other
@@ -300,12 +300,12 @@ def _json_differences(stated: Path, made: Path) -> Iterator[str]:
 
 
 def _is_version(value: Any) -> bool:
-    """Is this a text that can name a version? Which one it names is an assumption."""
+    """Return whether a text can be a version; which version it is, is an assumption."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST_VERSION
 
 
 def differences(stated: Any, expected: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Places where a JSON value is not the expected one, and what is wrong there."""
+    """Yield the places where a JSON value differs from the expected one, and how."""
     if isinstance(stated, dict) and isinstance(expected, dict):
         for key in [*expected, *(key for key in stated if key not in expected)]:
             inner = f"{place}.{key}" if place else str(key)
@@ -346,23 +346,25 @@ def _alike_in_csv(one: str, other: str) -> bool:
 def _parquet_differences(stated: Path, made: Path) -> Iterator[str]:
     with ParquetRows(made, most=MOST_ROWS) as right, ParquetRows(stated, most=2 * right.rows + 1000) as file:
         if not file.schema.equals(right.schema, check_metadata=True) or not file.columns.equals(right.columns):
-            yield "its columns have other names, types or descriptions than those that tallytree writes"
+            yield "its columns have other names, types or descriptions than tallytree writes"
         if not file.schema.equals(right.schema):
             return
         if file.rows != right.rows:
-            yield f"it has {file.rows:,} rows, and should have {right.rows:,}"
+            yield f"it has {file.rows:,} rows; expected {right.rows:,}"
         else:
             yield from _row_differences(file, right)
 
 
 def _row_differences(file: ParquetRows, right: ParquetRows) -> Iterator[str]:
-    """Rows in their order, whatever the row groups; and what the footer says of them."""
+    """Yield differences between rows in order, regardless of row groups, and between rows and the footer's
+    statistics.
+    """
     import pyarrow as pa
 
     groups, rest = iter(right.groups), right.schema.empty_table()
     length = MAGIC + LENGTHS + file.metadata.serialized_size
     for group in file.groups:
-        rows = file.group(group)  # first of all: Arrow ends the process on what a damaged footer says of a column
+        rows = file.group(group)  # first: a damaged footer's column data make Arrow end the process
         while len(rest) < len(rows) and (more := next(groups, None)) is not None:
             rest = pa.concat_tables([rest, right.group(more)])
         yield from differing_cells(rows, rest.slice(0, len(rows)), _alike)
@@ -370,11 +372,11 @@ def _row_differences(file: ParquetRows, right: ParquetRows) -> Iterator[str]:
         length += sum(_columns(file.metadata.row_group(group), "total_compressed_size"))
         rest = rest.slice(len(rows))
     if length != file.bytes:
-        yield "it holds something besides its rows and their description, such as an index or a filter"
+        yield "it holds more than its rows and their description, such as an index or a filter"
 
 
 def _footer_differences(group: Any, rows: Any) -> Iterator[str]:
-    """How what the footer says of a row group differs from what it would say if these rows were written now."""
+    """Yield differences between the footer of a row group and the footer that these rows would get now."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -392,7 +394,7 @@ def _footer_differences(group: Any, rows: Any) -> Iterator[str]:
 
 
 def _statistics(column: Any) -> dict[str, Any]:
-    """The statistics that a column of a row group has."""
+    """Return the statistics that a column of a row group has."""
     found = column.statistics
     return {} if found is None else {name: getattr(found, name) for name, there in STATISTICS if getattr(found, there)}
 

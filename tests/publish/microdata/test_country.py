@@ -230,7 +230,7 @@ def test_population_models_get_their_names_and_every_row(form, saved, tmp_path):
         assert [*persons[0]] == ["person_id", "household_id", "state", "county", "per_num", "age", "sex"]
         of_home = {row["household_id"]: (row["state"], row["county"]) for row in found}
         assert [(row["state"], row["county"]) for row in persons] == [of_home[row["household_id"]] for row in persons]
-    with pytest.raises(ReleaseError, match="is there already"):
+    with pytest.raises(ReleaseError, match="already exists"):
         population_files(saved, tmp_path / "out", form=form)
 
 

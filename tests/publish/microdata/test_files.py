@@ -157,7 +157,7 @@ def test_other_units_verify_and_say_what_is_not_protected(unit, tmp_path):
 
 
 def test_nothing_is_written_over_and_nothing_is_left_half_written(plain, saved, tmp_path, monkeypatch):
-    with pytest.raises(ReleaseError, match="is there already"):
+    with pytest.raises(ReleaseError, match="already exists"):
         plain.save(saved[0])
 
     def fail(*_):
@@ -250,7 +250,7 @@ CHANGES = {
         lambda folder: rewritten(
             folder, "persons.parquet", lambda table: with_column(table, "person", [7, *table["person"].to_pylist()[1:]])
         ),
-        "person is 7; what follows is 1",
+        "person is 7; expected 1",
     ),
     "a household too large": (
         lambda folder: rewritten(

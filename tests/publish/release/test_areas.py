@@ -248,8 +248,8 @@ def test_a_published_list_can_be_asked_about_again(tmp_path):
     ("source", "message"),
     [
         ({"a": ["Ahs"]}, "area 'a': there is no region 'Ahs'; did you mean Ash"),
-        ({"a": ["Asch", "Q", "R", "S", "T", "Ash"]}, "2 more regions that are not there"),
-        ({"a": ["North"]}, "2 regions are called 'North'; say which by id: Ash/North, Birch/North"),
+        ({"a": ["Asch", "Q", "R", "S", "T", "Ash"]}, "2 more unknown regions"),
+        ({"a": ["North"]}, "2 regions are called 'North'; give one of the ids: Ash/North, Birch/North"),
         ({"a": []}, "the area 'a' of the list of areas is empty"),
         ({}, "the list of areas is empty"),
         ({" ": ["Ash"]}, "the name of an area is ' '; expected a text that is not empty"),

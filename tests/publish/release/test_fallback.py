@@ -58,7 +58,7 @@ def test_where_a_solver_gives_up_another_mechanism_of_the_same_view_takes_over(a
     noisy = very_noisy(released(used, "1/1000000"))
     with pytest.raises(tt.ReleaseError, match=r"Clarabel|SCIP"):
         MECHANISMS[asked].estimate(noisy)
-    with pytest.warns(MechanismReplaced, match=f"{asked} was asked for and failed"):
+    with pytest.warns(MechanismReplaced, match=f"{asked} was requested and failed"):
         release = estimate_release(noisy, MECHANISMS[asked], Publication(intervals="guaranteed"))
     assert release.mechanism == used
     assert release.fallback.asked.name == asked
@@ -142,7 +142,7 @@ def test_an_estimate_that_may_not_be_released_is_replaced_before_it_is_saved(dam
     if kind == "bands of lists":
         options |= {"leaves": "lists", "totals_share": "0.1"}
     data = private(**KINDS.get(kind, {}))
-    with pytest.warns(MechanismReplaced, match="unsound was asked for and failed"):
+    with pytest.warns(MechanismReplaced, match="unsound was requested and failed"):
         release = released("unsound", 1, data, options=options)
     assert release.fallback.asked.name == "unsound"
     assert "the estimate" in release.fallback.why
@@ -151,7 +151,7 @@ def test_an_estimate_that_may_not_be_released_is_replaced_before_it_is_saved(dam
     assert outcome.ok, outcome
     stated = json.loads((tmp_path / "release" / "privacy.json").read_text())
     assert stated["mechanism"]["asked_for"]["name"] == "unsound"
-    assert "unsound was asked for and failed on these measurements" in stated["certificate"]
+    assert "unsound was requested and failed on these measurements" in stated["certificate"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

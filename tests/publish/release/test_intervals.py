@@ -74,7 +74,7 @@ def test_columns_say_what_they_promise_and_at_which_level(tmp_path):
         text = schema.field(name).metadata[b"description"].decode()
         assert schema.field(name).metadata[b"confidence"] == b"0.9"
         assert "90 %" in text
-        assert "each cell by itself and not all together" in text
+        assert "separately for each cell and not jointly" in text
         assert ("it fails where" in text) == name.startswith("typical")
         assert fields[name]["description"] == statement["columns"][name] == text
         assert fields[name]["confidence"] == 0.9
@@ -200,7 +200,7 @@ def test_bad_choices_are_refused_before_anything_is_spent(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))
     options = {"budget": Budget(epsilon=1), "unit": one_entity(), "ledger": ledger, "keep": tmp_path / "kept"}
-    with pytest.raises(SpecError, match="intervals = 'some' is not known; expected 'all', 'guaranteed', 'none'"):
+    with pytest.raises(SpecError, match="intervals = 'some' is unknown; choose from 'all', 'guaranteed', 'none'"):
         release(data, intervals="some", **options)
     for confidence in (0, 0.3, 1, 95, "high", True):
         with pytest.raises(SpecError, match="level of an interval"):
@@ -226,7 +226,12 @@ def test_progress_tells_of_the_replicates_and_of_a_long_wait(tmp_path):
     steps = []
     made = released(progress=steps.append, keep=tmp_path / "kept")
     assert Stage("typical intervals", 25, 25) in steps
-    for doing in ("making room for the measurements", "keeping the measurements", "estimating", "guaranteed intervals"):
+    for doing in (
+        "reserving disk space for the measurements",
+        "storing the measurements",
+        "estimating",
+        "guaranteed intervals",
+    ):
         done = [(stage.done, stage.of, stage.unit) for stage in steps if stage.doing == doing]
         assert (0, 1000, "%") in done
         assert done == sorted(done)
@@ -346,7 +351,7 @@ def test_a_changed_description_is_found_wherever_it_stands(folder):
     place = schema.names.index("upper")
     changed = schema.field(place).with_metadata({"description": "true", "confidence": "0.95"})
     rewrite(folder, lambda row: row, schema.set(place, changed))
-    wanted = "counts.parquet: its columns have other names, types or descriptions than those that tallytree writes"
+    wanted = "counts.parquet: its columns have other names, types or descriptions than tallytree writes"
     assert wanted in verify(folder).faults
 
     def in_package(value):

@@ -102,7 +102,7 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
             made()
     state = RunFolder(tmp_path / "kept").state()
     assert (state.stage, state.spent) == ("reserved", True)
-    assert f"ε = 1 of 'people' in {ledger.path} is spent. Nothing measured was shown" in state.in_words()
+    assert f"ε = 1 of 'people' in {ledger.path} is spent. No measurement was published" in state.in_words()
     with pytest.raises(ReleaseError, match="no measurements"):
         resume(tmp_path / "kept")
     done = made()
@@ -168,7 +168,7 @@ def test_a_folder_that_was_begun_for_another_account_is_not_gone_on_from(tmp_pat
 def test_a_folder_of_the_users_own_is_left_alone(tmp_path, made, ledger):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "thesis.txt").write_text("mine")
-    with pytest.raises(ReleaseError, match="something else than an interrupted run"):
+    with pytest.raises(ReleaseError, match="does not hold an interrupted run"):
         made()
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["thesis.txt"]
     assert not spendings(ledger)
@@ -348,7 +348,7 @@ def test_totals_that_ask_for_longer_lists_than_the_disk_holds_are_kept_and_not_d
 
 def test_without_a_ledger_too_totals_are_kept_and_not_drawn_again(tmp_path):
     how = {"budget": Budget(epsilon=1), "unit": one_entity(), "keep": tmp_path / "kept", "intervals": "none"}
-    with files_of_at_most(1_000_000), pytest.raises(SpentError, match="Nothing measured was shown"):
+    with files_of_at_most(1_000_000), pytest.raises(SpentError, match="No measurement was published"):
         release(CROWDED, **how, **LISTS)
     first = load_measurements(tmp_path / "kept" / "first.parquet").measured[0].values.tolist()
     assert release(CROWDED, **how, **LISTS).measurements.measured[0].values.tolist() == first

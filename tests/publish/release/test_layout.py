@@ -491,7 +491,7 @@ def test_unknown_and_ambiguous_regions_are_refused_in_words(several, tmp_path):
     release(private, budget=Budget(epsilon=1), unit=one_entity(), intervals="none").save(tmp_path / "release")
     with pytest.raises(SpecError, match=r"there is no region 'nowhere'; regions.parquet lists"):
         excerpt(tmp_path / "release", "nowhere")
-    with pytest.raises(SpecError, match=r"2 regions are called 'Lincoln'; say which by id: a/Lincoln, b/Lincoln"):
+    with pytest.raises(SpecError, match=r"2 regions are called 'Lincoln'; give one of the ids: a/Lincoln, b/Lincoln"):
         excerpt(tmp_path / "release", "Lincoln")
     with pytest.raises(SpecError, match=r"there is no level 'town'"):
         excerpt(tmp_path / "release", level="town")
@@ -530,7 +530,7 @@ def test_the_command_reads_what_it_needs(made, original, most, tmp_path, capsys)
     query(needed, "--region", state, "--size", ">=3")
     shown = capsys.readouterr().out
     assert f"{made.counts[1, 2:].sum():,}" in shown
-    assert ("Only what the release holds of these regions was read" in shown) == (most == LARGE)
+    assert ("Only these regions of the release were read" in shown) == (most == LARGE)
     query(needed, "--mean", "--region", state)
     assert "Mean size" in capsys.readouterr().out
     query(needed, "--level", "state", "--size", "1")
@@ -541,7 +541,7 @@ def test_the_command_reads_what_it_needs(made, original, most, tmp_path, capsys)
     query(needed, "--regions", str(tmp_path / "areas.csv"), "--size", "1")
     assert f"{made.counts[[3, 4], 0].sum():,}" in capsys.readouterr().out
     query(original, "--whole", "--region", state, "--size", ">=3")
-    assert "Only what the release holds" not in capsys.readouterr().out
+    assert "Only these regions" not in capsys.readouterr().out
 
 
 def test_verification_says_how_far_it_is(original):

@@ -95,7 +95,7 @@ def population_files(
     copying.refuse_taken()
     paths = target / names.households, target / names.persons
     if there := [path for path in paths if os.path.lexists(path)]:
-        raise ReleaseError(f"{there[0]} is there already; give another folder, or move it away")
+        raise ReleaseError(f"{there[0]} already exists; give another folder, or move it away")
     target.mkdir(parents=True, exist_ok=True)
     unfinished = [path.with_name(f"{path.name}.new") for path in paths]
     _copied(source, unfinished, copying.rows, progress)

@@ -1,4 +1,4 @@
-"""`Answer`: a value from released counts with its error bars, and how it is said to people and programs."""
+"""`Answer`: a value from released counts with its error bars, and its text for people and programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallytree.publish.release.descriptions import AS_TRUNCATED
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.queries import Ends, QueryKind
 
-DIGITS_OF_FLOATS = 12  # what comes after these is rounding in floating point
+DIGITS_OF_FLOATS = 12  # further digits are floating-point error
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class Answer:
     question: str
     kind: QueryKind
     released: float | None  # None where the released denominator is zero
-    unbiased: float | None  # a ratio of unbiased estimates for shares and means; None where nothing is known of it
+    unbiased: float | None  # a ratio of unbiased estimates for shares and means; None if unknown
     guaranteed: Ends | None  # may be infinite
     typical: Ends | None
     confidence: float
     notes: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()  # ids
-    area: str = ""  # the name of the area that was asked about, if it was one
+    area: str = ""  # the area's name, if the query is about an area
     by: tuple[tuple[str, str], ...] = ()  # each category with its value, "all" for the sum; none without categories
-    recommended: Kind | None = None  # which of the two intervals to use; None where there is none
-    truncated: bool = False  # were rows dropped before counting? A note says which, and the intervals are of the rest
+    recommended: Kind | None = None  # which of the two intervals to use; None without intervals
+    truncated: bool = False  # rows were dropped before counting: a note says which; the intervals are about the rest
 
     @property
     def interval(self) -> Ends | None:
@@ -130,7 +130,7 @@ class Answer:
         return f"{text.replace('-', '−')} %" if self.kind == "share" else text.replace("-", "−")
 
     def _decimals(self, number: Decimal) -> int:
-        """Four digits of a number; more where that takes to tell the ends of a narrow interval apart."""
+        """Return four digits of a number; more if a narrow interval needs more to distinguish its ends."""
         widths = [high - low for low, high in (self.guaranteed or (0, 0), self.typical or (0, 0))]
         finite = [100 * width if self.kind == "share" else width for width in widths if 0 < width < math.inf]
         needed = [1 - math.floor(math.log10(width)) for width in finite]
@@ -157,8 +157,8 @@ class Answer:
             low, high = self.shown_ends(ends)
             sure = self.recommended == "guaranteed"
             told.append(
-                f"{'Whatever the data are,' if sure else 'For data like the released ones'} {self.truth} lies from "
-                f"{low} to {high} with a probability of {'at least' if sure else 'about'} {percent}."
+                f"{'For any data,' if sure else 'For data like the released ones'} {self.truth} lies from {low} to "
+                f"{high} with a probability of {'at least' if sure else 'about'} {percent}."
             )
         return " ".join([*told, *self.notes])
 

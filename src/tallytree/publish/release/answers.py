@@ -1,11 +1,11 @@
-"""Answers to queries: sums, shares, means, ratios and differences.
+"""Answer queries: sums, shares, means, ratios and differences.
 
-Every answer has the released value, which agrees with the published table; the unbiased estimate straight from the
-measurements, since whole numbers that are not negative are a little biased; and two intervals. *Guaranteed* ones follow
-from least squares (`intervals.linear`), and for a single cell they are those of the table. *Typical* ones come
-from the replicates behind the table's, which are run once for all questions that are asked together. Where lists or
-bands of sizes were measured there is no unbiased estimate; sums are bounded nevertheless (`at_least_bounds`), means by
-bounds of the numbers of entities and of groups, and shares, ratios and differences are not.
+Every answer has the released value, which agrees with the published table. It also has the unbiased estimate straight
+from the measurements, since non-negative integers are slightly biased, and two intervals. *Guaranteed* ones follow from
+least squares (`intervals.linear`); for a single cell they are those of the table. *Typical* ones come from the
+replicates behind the table's intervals, which run once for all queries of one call. If sorted lists or size bands were
+measured, no unbiased estimate exists. Sums are then bounded by `at_least_bounds`, and means by bounds of the numbers
+of entities and of groups; shares, ratios and differences are not bounded.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from tallytree.publish.table import key_columns
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
 
-MOST_NOTES = 6  # of one answer, those on disagreements among them
-FEWEST_WITH_PROGRESS = 200  # questions; fewer are answered before anybody looks
+MOST_NOTES = 6  # of one answer, including those on disagreements
+FEWEST_WITH_PROGRESS = 200  # queries; fewer finish without noticeable delay
 
 
 class Options(TypedDict, total=False):
@@ -72,10 +72,10 @@ def answer_queries(
     typical: bool = True,
     progress: Progress = silent,
 ) -> list[Answer]:
-    """Answer queries together; what they have in common is computed once.
+    """Answer several queries in one run; shared parts are computed once.
 
-    `confidence` is the release's own unless given. `typical=False` leaves typical intervals out, which take 25
-    estimates unless only single cells are asked for at the release's own level.
+    `confidence` is the release's own by default. `typical=False` leaves out typical intervals, which take 25 estimates
+    unless every query is about a single cell at the release's own confidence.
     """
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
     answering = _Answering(
@@ -97,10 +97,11 @@ def simultaneous_bands(
     by: By = None,
     confidence: float | None = None,
 ) -> Any:
-    """Guaranteed intervals that hold together for all sizes of a region or an area, each by itself: a pyarrow Table.
+    """Return guaranteed intervals that hold jointly for all sizes of one region or area, as a pyarrow Table.
 
-    Its columns are level and region, or area; each category, with the value that `by` gives it; size, count, lower
-    and upper.
+    Each region or area has a band of its own. The columns are level and region, or area; each category, with the value
+    that
+    `by` gives it; size, count, lower and upper.
     """
     import pyarrow as pa
 
@@ -108,7 +109,7 @@ def simultaneous_bands(
     tree, columns = release.hierarchy, [size - release.sizes.start for size in sizes_in(sizes, release.sizes)]
     cells = guaranteed(release.measurements, release.counts, level=level, simultaneous=True)
     if cells is None:
-        raise ReleaseError(f"there are no bands: {no_guarantee(release.measurements)}")
+        raise ReleaseError(f"no bands: {no_guarantee(release.measurements)}")
     scopes = [Scope.of(place, by, tree) for place in places]
     unions = unions_of(scopes, tree)
     found, counts = guaranteed_sums(release.measurements, release.counts, unions, cells), unions.add_up(release.counts)
@@ -128,7 +129,7 @@ def simultaneous_bands(
 
 @dataclass(frozen=True, eq=False)
 class _Answering:
-    """Questions to one release at one level of confidence, and what their answers share."""
+    """Queries to one release at one confidence level, and the values that their answers share."""
 
     release: ReleaseContents
     questions: Sequence[ResolvedQuery]
@@ -138,16 +139,16 @@ class _Answering:
 
     @cached_property
     def why_not(self) -> str | None:
-        """Why nothing is guaranteed, where nothing is."""
+        """Return why the release guarantees nothing; None if it does."""
         return no_guarantee(self.release.measurements)
 
     @cached_property
     def not_linear(self) -> str | None:
-        """Why sums have no unbiased estimate, where they have none."""
+        """Return why sums have no unbiased estimate."""
         return no_linear(self.release.measurements)
 
     def answer(self, number: int) -> Answer:
-        """The answer to one question."""
+        """Return the answer to one query."""
         question = self.questions[number]
         released, notes = self._released(question), self._notes(question)
         unbiased, sure, exact = None, None, False
@@ -161,7 +162,9 @@ class _Answering:
                 notes.append(unsure)
         else:
             notes.append(self.why_not)
-        truncated = self.release.measurements.neighbours.truncated and not exact  # a public total lost nothing
+        truncated = (
+            self.release.measurements.neighbours.truncated and not exact
+        )  # truncation does not change a public total
         if truncated:
             notes.append(truncation(self.release.measurements.neighbours))
         likely = None
@@ -185,10 +188,11 @@ class _Answering:
         )
 
     def _recommended(self, question: ResolvedQuery, sure: Ends | None, likely: Ends | None) -> Kind | None:
-        """Which of two intervals to use: the kind that is recommended for such numbers of the release, if it is there.
+        """Return which of two intervals to use: the kind that the release recommends for such numbers, if it exists.
 
-        A mean is like numbers of entities, everything else like counts, and several regions are like those of their
-        lowest level. So the choice does not depend on how the two intervals of this answer came out.
+        A mean counts as a number of entities, everything else as counts. Several regions count as those of their lowest
+        level.
+        So the choice does not depend on the values of this answer's intervals.
         """
         if sure is None or likely is None:
             return "guaranteed" if sure is not None else "typical" if likely is not None else None
@@ -225,7 +229,7 @@ class _Answering:
         return notes
 
     def _disagreement(self, region: int) -> str:
-        """What to say of a region whose own measurements disagree with its counts by more than noise explains."""
+        """Return a note on a region whose own measurements differ from its counts by more than noise explains."""
         release = self.release
         found = disagreement(release.measurements, release.counts, region)
         if found is None:
@@ -235,10 +239,10 @@ class _Answering:
         if found.first != found.last:
             sizes = f"sizes {found.first} to {size_label(found.last, last)}"
         return (
-            f"What was measured of {row_in_words(region, release.hierarchy)} itself disagrees with its released "
-            f"counts, by {abs(found.deviations):.1f} standard deviations of the noise at {sizes}: the release may have "
-            "drawn it towards the regions around it. If its counts were the truth, noise would do that with a "
-            f"probability of at most 1 in {round(1 / CHANCE):,}."
+            f"The measurement of {row_in_words(region, release.hierarchy)} differs from its released counts by "
+            f"{abs(found.deviations):.1f} standard deviations of the noise at {sizes}: shrinkage may have moved the "
+            "counts towards those of other regions. If the counts were true, noise would do that with a probability "
+            f"of at most 1 in {round(1 / CHANCE):,}."
         )
 
     # ---------------------------------------------------------------- guaranteed
@@ -249,20 +253,20 @@ class _Answering:
 
     @cached_property
     def _over_all(self) -> MeasuredView | None:
-        """What was measured of the sums over all categories, if that was."""
+        """Return the measurements of the sums over all categories, if any."""
         over = self.release.measurements.over_categories
         return None if not over.measured or no_linear(over) is not None else MeasuredView.of(over)
 
     @cached_property
     def _cells(self) -> Intervals:
-        """The table's intervals, at this level of confidence."""
+        """Return the table's intervals at this confidence level."""
         stored = self.release.error_bars.guaranteed
         if self.release.partial and stored is not None and stored.level == self.confidence:
             return stored
         return guaranteed_rows(self.release.measurements, self.release.counts, self.confidence)
 
     def _sums(self, question: ResolvedQuery) -> list[LinearSum]:
-        """The unbiased estimates of a question's sums, all from the same measurements."""
+        """Return the unbiased estimates of a query's sums, all from the same measurements."""
         asked = [question.one] if question.other is None else [question.one, question.other]
         over = self._over_all if all(each.over_all is not None for each in asked) else None
         if over is None:
@@ -270,7 +274,7 @@ class _Answering:
         return [self._linear(over, replace(each, regions=each.over_all or ())) for each in asked]
 
     def _linear(self, view: MeasuredView, wanted: Sum) -> LinearSum:
-        """The unbiased estimate of a sum; public totals make those of most sizes sums of the few others."""
+        """Return the unbiased estimate of a sum; with public totals, long sums are the total minus the rest."""
         sizes, totals = self.release.sizes, view.measurements.region_totals
         if wanted.entities:
             return linear.entities(view, wanted.regions)
@@ -285,7 +289,7 @@ class _Answering:
         return LinearSum((), float(totals[list(wanted.regions)].sum())).minus(rest)
 
     def _guaranteed(self, question: ResolvedQuery, released: float | None) -> tuple[float, Ends, bool, str]:
-        """Unbiased estimate, interval, whether it is exact, and what to say where it is unbounded."""
+        """Return unbiased estimate, interval, whether it is exact, and a note if it is unbounded."""
         one, *others = self._sums(question)
         if question.other is None:
             if self._is_public(question) and (public := self._public(question.one)) is not None:
@@ -301,16 +305,16 @@ class _Answering:
         if question.kind == "mean" and self._entities_tell(question):
             return found.estimate, self._possible(question, self._mean_ends(question), released), False, ""
         ends = self._possible(question, (found.lower, found.upper), released)
-        if ends[0] == ends[1]:  # nothing that is possible is left of it
+        if ends[0] == ends[1]:  # it contains no possible value
             ends = self._possible(question, self._of_two_sums(question, one, other), released)
         if found.bounded:
             return found.estimate, ends, False, ""
         unbounded = "The denominator may be zero, so the measurements do not bound the answer"
-        within = "." if math.isinf(ends[1]) else f" beyond what is possible at all, {ends[0]:g} to {ends[1]:g}."
+        within = "." if math.isinf(ends[1]) else f" beyond its possible values, {ends[0]:g} to {ends[1]:g}."
         return math.nan, ends, False, unbounded + within
 
     def _bounded(self, question: ResolvedQuery, released: float | None) -> tuple[Ends | None, list[str]]:
-        """An interval from bounds of `at_least` counts, where there is no unbiased estimate; and what to say if not."""
+        """Return an interval from bounds of `at_least` counts if no unbiased estimate exists, or a note."""
         if question.cell is not None:
             return self._of_cell(self._cells, question.cell), []
         if question.kind == "mean":
@@ -326,16 +330,16 @@ class _Answering:
         return self._spread(question, self._possible(question, ends, released)), []
 
     def _of_sum(self, question: ResolvedQuery, found: LinearSum, released: float | None) -> Ends:
-        """The interval of a sum: its estimate, moved into what is possible, ± its half-width, as those of cells."""
+        """Return a sum's interval: its estimate, clipped to possible values, ± its half-width, as for cells."""
         least, greatest = self._bounds(question)
         value, half = min(max(found.estimate, least), greatest), found.half_width(self.confidence)
         ends = self._possible(question, _whole(value - half, value + half), released)
         return ends if found.variance == 0 else self._spread(question, ends)
 
     def _of_two_sums(self, question: ResolvedQuery, one: LinearSum, other: LinearSum) -> Ends:
-        """Ends of a ratio from those of both sums, which hold together: each has half of the error probability.
+        """Return the ends of a ratio from those of both sums. Each sum has half of the error probability.
 
-        The estimates are moved into what is possible, so there is always something left.
+        So both hold jointly. The estimates are clipped to possible values, so the interval is never empty.
         """
         chance = (1 - self.confidence) / 2
         (low, high), (least, most) = (
@@ -345,20 +349,20 @@ class _Answering:
         return (low / most if most else 0.0), (high / least if least else math.inf)
 
     def _spread(self, question: ResolvedQuery, ends: Ends) -> Ends:
-        """An interval of one whole number takes in the numbers beside it: noise leaves nothing certain."""
+        """Widen a single integer's interval to its neighbours: noise leaves nothing certain."""
         if ends[0] != ends[1]:
             return ends
         least, greatest = self._bounds(question)
         return max(ends[0] - 1, least), min(ends[1] + 1, greatest)
 
     def _entities_tell(self, question: ResolvedQuery) -> bool:
-        """Was the number of entities of the one region measured, with a public number of groups to divide it by?"""
+        """Return whether the region's number of entities was measured and its number of groups is public."""
         measurements, regions = self.release.measurements, question.one.regions
         public = measurements.region_totals is not None and bool(measurements.region_totals[regions[0]] > 0)
         return public and len(regions) == 1 and any(part.view == "entities" for part in measurements.measured)
 
     def _mean_ends(self, question: ResolvedQuery) -> Ends:
-        """Ends of a mean: those of the number of entities, divided by the number of groups or its opposite end.
+        """Return the ends of a mean: ends of the number of entities, divided by those of groups.
 
         With public totals it fails if one of 2 n bounds does, n the number of regions; with private ones, one of 4 n.
         """
@@ -374,21 +378,21 @@ class _Answering:
 
     @cached_property
     def _entity_ends(self) -> Callable[[float], tuple[Integers, Integers]]:
-        """Bounds of numbers of entities, by the chance that each fails with; computed once."""
+        """Return bounds of numbers of entities for a failure probability of each bound; cached."""
         return cache(partial(entity_ends, self.release.measurements))
 
     @cached_property
     def _at_least(self) -> Callable[[float], tuple[Integers, Integers]]:
-        """Bounds of `at_least` counts, by the chance that each fails with; computed once."""
+        """Return bounds of `at_least` counts for a failure probability of each bound; cached."""
         return cache(partial(at_least_bounds, self.release.measurements))
 
     def _is_public(self, question: ResolvedQuery) -> bool:
-        """Is it the number of all groups, where that is public?"""
+        """Return whether a sum is the number of all groups and that number is public."""
         every = question.kind == "sum" and len(question.one.sizes) == len(self.release.sizes)
         return every and self._public(question.one) is not None
 
     def _public(self, wanted: Sum) -> int | None:
-        """The public number of all groups there; None where it is not public."""
+        """Return the public number of all groups of a scope; None if it is private."""
         measurements = self.release.measurements
         if measurements.region_totals is not None:
             return int(measurements.region_totals[list(wanted.regions)].sum())
@@ -397,7 +401,7 @@ class _Answering:
         return None
 
     def _possible(self, question: ResolvedQuery, ends: Ends, released: float | None) -> Ends:
-        """The part of an interval that is possible at all, with the released value."""
+        """Return the intersection of an interval with the possible values, extended to the released value."""
         least, greatest = self._bounds(question)
         low, high = (min(max(end, least), greatest) for end in ends)
         return (low, high) if released is None else (min(low, released), max(high, released))
@@ -413,7 +417,7 @@ class _Answering:
 
     @cached_property
     def _functions(self) -> list[Callable[[Integers], Any]]:
-        """For every question its value and its logarithm, not a number where there is none."""
+        """Return every query's value and its logarithm; NaN for an undefined logarithm."""
 
         def values(question: ResolvedQuery) -> Callable[[Integers], Any]:
             def function(counts: Integers) -> Any:
@@ -428,7 +432,7 @@ class _Answering:
 
     @cached_property
     def _replicates(self) -> Typical | str:
-        """What the replicates showed, or why there are none."""
+        """Return the replicates' values, or why they failed."""
         release = self.release
         try:
             return replicated(
@@ -470,6 +474,6 @@ class _Answering:
 
 
 def _whole(low: float, high: float) -> Ends:
-    """The whole numbers within an interval, a little rounding in floats allowed for."""
+    """Return the integers within an interval, with a small tolerance for float rounding."""
     slack = 1e-9 * (1 + abs(low) + abs(high))
     return math.ceil(low - slack), math.floor(high + slack)

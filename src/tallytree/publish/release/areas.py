@@ -1,8 +1,8 @@
-"""`RegionNames` and `Area`: regions by the ids and names that people write, and custom areas.
+"""`RegionNames` and `Area`: find regions by id or name, and define custom areas.
 
-An area is a named list of leaves that need not be a region of the tree, such as a school district or a service area.
-Which leaves belong to which area is public. Areas may overlap, and they need not cover everything. Their counts are
-sums of released counts, so they agree with these and cost nothing.
+A custom area is a named list of leaves that need not be a region of the tree, such as a school district or a service
+area. Its list of leaves is public. Areas may overlap, and they need not cover everything. Their counts are sums of
+released counts, so they agree with the release and cost no privacy.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tallytree.publish.untrusted import MOST_TEXT, check_regular
 class RegionNames:
     """The ids and names of a hierarchy's regions.
 
-    A branch that was carried down bears its name on several levels and is the same place on all of them.
+    A branch that was carried down has its name on several levels and is the same place on all of them.
     """
 
     hierarchy: Hierarchy
 
     def find(self, text: object) -> int:
-        """One region by id or, where that is unique, by name; others are a SpecError with the nearest names."""
+        """Return one region by id or by unique name; otherwise raise a SpecError that lists the nearest names."""
         if not isinstance(text, str):
             raise SpecError(f"{told(text)} is not a region; expected an id or a name, as text")
         if (region := self.where(text)) is not None:
@@ -50,14 +50,16 @@ class RegionNames:
         if found := self._called(text):
             some = [ids[region] for region in found[:6]]
             more = f" and {len(found) - 6} more" if len(found) > 6 else ""
-            raise SpecError(f"{len(found)} regions are called {short(text)}; say which by id: {', '.join(some)}{more}")
+            raise SpecError(
+                (f"{len(found)} regions are called {short(text)}; give one of the ids: {', '.join(some)}{more}")
+            )
         words = {name.casefold(): name for name in (*ids, *self.hierarchy.names)}
         near = [words[word] for word in get_close_matches(text.casefold(), words, n=3, cutoff=0.6)]
         hint = f"did you mean {' or '.join(near)}?" if near else "regions.csv lists ids and names"
         raise SpecError(f"there is no region {short(text)}; {hint}")
 
     def where(self, text: str) -> int | None:
-        """The same, and None for others."""
+        """Return the same, or None if nothing matches."""
         if text in self.hierarchy.index:
             return self.hierarchy.index[text]
         found = self._called(text)
@@ -86,10 +88,10 @@ class RegionNames:
 
 
 AREAS, LEAVES = "areas.parquet", "area_leaves.csv"
-AREA_FILES = (AREAS, "areas.csv", LEAVES)  # a release has all of them or none
+AREA_FILES = (AREAS, "areas.csv", LEAVES)  # either all of them are in the release, or none
 LEAF_COLUMNS = ("kind", "area", "region")
 COLUMNS = ("area", "region")
-KIND = "kind"  # a column that published lists have too
+KIND = "kind"  # also a column of published lists
 LONGEST_NAME = 200  # characters
 MOST_CELLS = 5_000_000  # areas × sizes that are published
 MOST_WORK = 20_000_000_000  # areas × regions of the tree
@@ -97,32 +99,35 @@ MOST_BYTES = 128 << 20  # of the list of leaves that is published
 MOST_NAMED = 3  # of one mistake
 FEWER = "publish fewer, or ask for them with `query`"
 
-Pairs = list[tuple[str, str]]  # area and region, as they are written
+Pairs = list[tuple[str, str]]  # area and region, as texts
 
 
 class CountedOnce(UserWarning):
-    """A leaf is listed more than once in an area; it was counted once."""
+    """A leaf is listed more than once in an area; it is counted once."""
 
 
 @dataclass(frozen=True)
 class Area:
-    """A name, and the fewest regions of which none lies within another that together are the area."""
+    """A custom area: its name, and the fewest disjoint regions that make it up."""
 
     name: str
     regions: tuple[int, ...]
-    kind: str = ""  # what such areas are called, where they are published: school_districts, say
+    kind: str = ""  # the published name of such areas, such as school_districts
 
     def leaves(self, hierarchy: Hierarchy) -> list[int]:
-        """Its leaves, by their indices among all regions, ascending."""
+        """Return its leaves as indices among all regions, ascending."""
         found: list[int] = np.sort(leaves_of(self.regions, hierarchy)).tolist()
         return found
 
 
 def read_areas(source: Any, hierarchy: Hierarchy, *, kind: str = "") -> tuple[Area, ...]:
-    """Areas from a CSV or Parquet file or a table with the columns `area` and `region`, or from lists of regions.
+    """Read areas from a CSV or Parquet file or a table with the columns `area` and `region`, or from lists of
+    regions.
 
-    A region is an id or a name, as in all questions; one that is no leaf stands for all its leaves. A leaf may lie in
-    several areas. Twice in one area it counts once, with a warning. What is unknown or empty is a SpecError.
+    A region is an id or a name, as in all queries. A region above the leaves stands for all its leaves. A leaf may lie
+    in
+    several areas. If it appears twice in one area it counts once, with a warning. Unknown or empty entries raise a
+    SpecError.
     """
     what = f"list of areas {kind!r}" if kind else "list of areas"
     pairs = _of_lists(source, what) if isinstance(source, Mapping) else _of_table(source, what)
@@ -147,12 +152,12 @@ def read_areas(source: Any, hierarchy: Hierarchy, *, kind: str = "") -> tuple[Ar
 
 
 def region_texts(source: Any) -> list[str]:
-    """The regions that a list of areas names; whether they are known is for `read_areas` to say."""
+    """Return the regions that a list of areas names; `read_areas` checks whether they exist."""
     return [from_a_spreadsheet(region) for _, region in _of_table(source, "list of areas") if region]
 
 
 def areas_to_publish(sources: Mapping[str, Any] | None, tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
-    """Several kinds of areas, each from its own source; refused if they are more than a release holds."""
+    """Read several kinds of areas, each from its own source; refuse more than a release can hold."""
     if sources is None:
         return ()
     if not isinstance(sources, Mapping):
@@ -168,7 +173,7 @@ def areas_to_publish(sources: Mapping[str, Any] | None, tree: Hierarchy, sizes: 
 
 
 def check_number(areas: int, sizes: int, tree: Hierarchy) -> None:
-    """Refuse more areas than are written, or computed in a bearable time."""
+    """Refuse more areas than can be written, or computed in a reasonable time."""
     slots = len(tree.by) + len(margins(tree.by))
     times = "" if slots == 1 else f" times {slots} for categories"
     if areas * slots * sizes > MOST_CELLS:
@@ -180,7 +185,7 @@ def check_number(areas: int, sizes: int, tree: Hierarchy) -> None:
 
 
 def _bytes(area: Area, hierarchy: Hierarchy) -> int:
-    """No less than what the rows of an area take in a CSV file: each character may be a quote, which is doubled."""
+    """Return an upper bound on the bytes of an area's rows in a CSV file, where quotes are doubled."""
     beside = 2 * len(f"{area.kind}{area.name}".encode()) + 16
     return sum(2 * len(hierarchy.ids[leaf].encode()) + beside for leaf in area.leaves(hierarchy))
 
@@ -225,7 +230,7 @@ def _of_table(source: Any, what: str) -> Pairs:
 
 
 def _found(pairs: Pairs, hierarchy: Hierarchy, what: str, *, marked: bool) -> dict[str, list[int]]:
-    """The regions of every area, in the order of the rows; all that cannot be read is told at once."""
+    """Return the regions of every area in the order of the rows; one error lists all rows that cannot be read."""
     names = RegionNames(hierarchy)
     known: dict[str, int | None] = {}
     listed: dict[str, list[int]] = {}
@@ -251,11 +256,11 @@ def _found(pairs: Pairs, hierarchy: Hierarchy, what: str, *, marked: bool) -> di
         if (found := known[region]) is not None:
             listed.setdefault(exact, []).append(found)
     if unknown > len(mistakes):
-        mistakes.append(f"{unknown - len(mistakes):,} more regions that are not there")
+        mistakes.append(f"{unknown - len(mistakes):,} more unknown regions")
     if nameless:
         mistakes.append(f"{nameless:,} rows have no name in column 'area'")
     if nowhere:
-        mistakes.append(f"{nowhere:,} rows have no region; leave an area that is empty out")
+        mistakes.append(f"{nowhere:,} rows have no region; leave out empty areas")
     if mistakes:
         raise SpecError("\n  - ".join([f"the {what} has mistakes:", *mistakes]))
     return listed
@@ -272,7 +277,7 @@ def _check_name(name: object, what: str) -> None:
 
 
 def write_leaves(areas: Iterable[Area], hierarchy: Hierarchy, path: Path) -> None:
-    """Write which leaves belong to which area."""
+    """Write the leaves of each area to a file."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(LEAF_COLUMNS)
@@ -282,7 +287,7 @@ def write_leaves(areas: Iterable[Area], hierarchy: Hierarchy, path: Path) -> Non
 
 
 def read_leaves(path: Path, tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
-    """The areas of a file that `write_leaves` wrote; raises SpecError for one that it would not write."""
+    """Read the areas of a file by `write_leaves`; raise SpecError for any other content."""
     check_regular(path, most=MOST_TEXT)
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)

@@ -1,4 +1,4 @@
-"""`ReleaseContents`: all that the files of a release are written from. Everything in it is public."""
+"""`ReleaseContents`: everything that the files of a release are written from. All of it is public."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from tallytree.publish.table import Key, Measure, Table
 GROUPS = "groups"  # a unit
 NO_ZEROS = "; cells that are zero are left out"
 LEFT_OUT = (
-    "a cell without a row has count 0, and both its intervals run from 0; how far they reach at most is stated for "
-    "each level, and guaranteed ones can be computed exactly from the measurements"
+    "a cell without a row has count 0, and both its intervals start at 0; their largest upper end is stated for each "
+    "level, and guaranteed ones can be computed exactly from the measurements"
 )
 SUMS = "sums of the released counts over the leaves of each area, so they agree with these and cost no privacy"
-# Said of names; it holds for all texts in CSV files.
+# Stated for names; it is true of all texts in CSV files.
 MARKED = (
     "; in CSV files a text that a spreadsheet would take for a formula has an apostrophe (') in front, in Parquet "
     "files all are exact"
@@ -49,7 +49,7 @@ MARKED = (
 
 @dataclass(frozen=True, eq=False)
 class ReleaseContents:
-    """Counts of groups by region and size, with the measurements and the mechanism that they came from.
+    """Counts of groups by region and size, with their measurements and mechanism.
 
     `counts` is `[regions, sizes]` in the order of `hierarchy`; the last of the `sizes` stands for all larger ones too.
     With categories, `hierarchy` is the tree of regions by category (`hierarchy.regions` are the regions themselves).
@@ -61,10 +61,10 @@ class ReleaseContents:
     certificate: str
     title: str
     error_bars: ErrorBars = NO_ERROR_BARS
-    fallback: Fallback | None = None  # where the mechanism that was asked for failed
+    fallback: Fallback | None = None  # if the requested mechanism failed
     areas: tuple[Area, ...] = ()  # whose totals are published beside the counts
-    partial: bool = False  # is it of some regions of a large release, read without the others?
-    folder: Path | None = field(default=None, repr=False)  # of its run; stays with the data holder, in no file
+    partial: bool = False  # holds some regions of a large release, read without the others
+    folder: Path | None = field(default=None, repr=False)  # of its run; for the data holder, in no file
 
     __repr__ = briefly
 
@@ -85,12 +85,12 @@ class ReleaseContents:
 
     @cached_property
     def rows(self) -> TableRows:
-        """The rows of the table, and where their numbers are."""
+        """Return the layout of the table's rows and of their numbers."""
         return TableRows(self.hierarchy)
 
     @property
     def sizes(self) -> range:
-        """Return the sizes that the columns of `counts` stand for."""
+        """Return the sizes of the columns of `counts`."""
         return range(self.measurements.first_size, self.measurements.max_size + 1)
 
     @property
@@ -110,7 +110,7 @@ class ReleaseContents:
 
     @property
     def counts_table(self) -> Table:
-        """Return the table of groups of each size in every region, as `save` writes it."""
+        """Return the table of groups of each size in every region."""
         neighbours, sizes = self.measurements.neighbours, self.sizes
         return Table(
             name=COUNTS,
@@ -128,9 +128,9 @@ class ReleaseContents:
 
     @property
     def entity_table(self) -> Table:
-        """How many entities there are in every region; `open_groups` are those of the last size or more.
+        """Return the table of entities in every region; `open_groups` are those of the last size or more.
 
-        These count as that size: where there are any, the number of entities is a lower bound.
+        These count as the last size. If there are any, the number of entities is a lower bound.
         """
         neighbours, largest = self.measurements.neighbours, self.sizes[-1]
         numbers = (
@@ -152,9 +152,9 @@ class ReleaseContents:
 
     @property
     def areas_table(self) -> Table:
-        """Return the table of groups of each size in every published area, as `save` writes it."""
+        """Return the table of groups of each size in every published area."""
         names = [area.name for area in self.areas]
-        kind = Key("kind", f"what such areas are called{MARKED}", [area.kind for area in self.areas])
+        kind = Key("kind", f"kind of area{MARKED}", [area.kind for area in self.areas])
         area = Key("area", f"name of the area, unique within its kind{MARKED}", names, names)
         return Table(
             name="areas",
@@ -197,7 +197,7 @@ class ReleaseContents:
 
     @property
     def _places(self) -> tuple[Key, ...]:
-        """Level, region and name, and the categories, each with the code "all" for the sums over it."""
+        """Return level, region and name, and the categories, each with the code "all" for the sums over it."""
         regions, rows = self.hierarchy.regions, self.rows
         listed = REGIONS_CSV if self.is_small else REGIONS
         by = [
@@ -209,7 +209,7 @@ class ReleaseContents:
             Key(
                 "region", f"id of the region, as in {listed}", regions.ids, regions.names, regions.parents, unique=True
             ),
-            Key("name", f"name of the region, to show{MARKED if self.is_small else ''}", unique=True),
+            Key("name", f"display name of the region{MARKED if self.is_small else ''}", unique=True),
             *by,
         )
 
@@ -235,7 +235,7 @@ class ReleaseContents:
         )
 
     def _cells(self, block: range, counts: Integers, zeros: bool) -> tuple[Integers, Integers, Integers]:
-        """The rows of a block of places: their cells within it, their places and their sizes."""
+        """Return the rows of a block of places: their cells within it, their places and their sizes."""
         cells = np.arange(counts.size) if zeros else np.flatnonzero(counts)
         places, sizes = np.divmod(cells, len(self.sizes))
         return cells, block.start + places, (sizes + self.sizes.start).astype(np.int32)
@@ -289,20 +289,20 @@ class ReleaseContents:
         }
 
     def _laid_out(self, block: range) -> Any:
-        """The places of a block as rows of arrays that are laid out."""
+        """Return the laid-out rows of the places of a block."""
         if not self.rows.categories:
             return slice(block.start, block.stop)
         return self.rows.order[block.start : block.stop]
 
     @cached_property
     def all_counts(self) -> Integers:
-        """The counts with sums over categories after them, laid out as `rows` says; without categories just these."""
+        """Return the counts followed by sums over categories, as `rows` lays them out."""
         found: Integers = self.rows.lay_out(self.counts)
         return found
 
 
 def _numbers(columns: Mapping[str, Integers | None], cells: Integers | int) -> dict[str, Any]:
-    """Columns of numbers; all empty where there are none."""
+    """Return columns of numbers; empty columns for None."""
     import pyarrow as pa
 
     if isinstance(cells, int):
@@ -311,5 +311,5 @@ def _numbers(columns: Mapping[str, Integers | None], cells: Integers | int) -> d
 
 
 def size_description(max_size: int) -> str:
-    """What the column `size` means, wherever it appears."""
+    """Return the description of the column `size`, the same in all tables."""
     return f"entities in the group; {max_size} stands for {size_label(max_size, max_size)}"

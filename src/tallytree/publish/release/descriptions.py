@@ -1,13 +1,13 @@
-"""What columns of counts and of entities mean, in the same words wherever they appear.
+"""Descriptions of the columns of counts and of entities, the same wherever they appear.
 
-With `rows_per_entity` rows are dropped before anything is counted. No promise about counts reaches back beyond that:
-intervals hold the counts of what is left. How much was dropped is private, and `tallytree validate` tells the data
-holder.
+With `rows_per_entity` rows are dropped before anything is counted. No statement about counts covers the dropped rows:
+intervals hold the counts of the remaining rows. How many rows were dropped is private; `tallytree validate` reports it
+to the data holder.
 
-The number of entities of a region is derived from the released counts, Σ size · count, so the two agree whatever was
-measured. Groups of the last size or more count with that size, so the number is a lower bound where there are larger
-ones: what groups have beyond the last size is cut off when data are read, and measured nowhere. `open_groups` says how
-many groups that may be.
+The number of entities of a region is derived from the released counts, Σ size · count, so the two always agree. Groups
+of the last size or more count with that size. If there are larger groups, the number is therefore a lower bound:
+entities beyond the last size are cut off when data are read, and are not measured. `open_groups` is the released number
+of such groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AS_TRUNCATED = "of the data as truncated"
 
 
 def truncation(neighbours: Neighbours) -> str:
-    """What was left out before counting, in one sentence; empty where nothing can have been."""
+    """Return one sentence on what was left out before counting; empty if nothing can have been."""
     if not neighbours.truncated:
         return ""
     most = neighbours.rows_per_entity
@@ -31,14 +31,14 @@ def truncation(neighbours: Neighbours) -> str:
 
 
 def count_description(neighbours: Neighbours) -> str:
-    """What the column `count` means, wherever it appears."""
+    """Return the description of the column `count`."""
     text = "number of groups of that size in that region, with noise for privacy"
     told = truncation(neighbours)
     return f"{text}. {told}" if told else text
 
 
 def entity_description(neighbours: Neighbours, max_size: int) -> str:
-    """What the column `entities` means, wherever it appears."""
+    """Return the description of the column `entities`."""
     row = (
         "each row of the data counts as one"
         if neighbours.quantity_bound == 1
@@ -52,12 +52,12 @@ def entity_description(neighbours: Neighbours, max_size: int) -> str:
 
 
 def capped_sizes(max_size: int) -> str:
-    """The cut-off of every number of entities and every mean size, in the words that stand next to it."""
+    """Return the note on the size cap that stands next to every number of entities and every mean size."""
     return f"sizes above {max_size} counted as {max_size}"
 
 
 def cut_off(max_size: int) -> str:
-    """Why the number of entities can be too low, in one sentence."""
+    """Return one sentence on why the number of entities can be too low."""
     return (
         f"Groups of {max_size} or more count as {max_size}, so the number leaves out what larger groups have beyond "
         f"{max_size}."
@@ -65,5 +65,5 @@ def cut_off(max_size: int) -> str:
 
 
 def open_description(max_size: int) -> str:
-    """What the column `open_groups` means."""
-    return f"released number of groups of size {max_size} or more, each of which counts as {max_size} entities"
+    """Return the description of the column `open_groups`."""
+    return f"released number of groups of size {max_size} or more; each counts as {max_size} entities"

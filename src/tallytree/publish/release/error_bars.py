@@ -1,4 +1,4 @@
-"""`ErrorBars`: the intervals of a release, how they are made, and what each column of them promises."""
+"""`ErrorBars`: the intervals of a release, how they are computed, and what each column guarantees."""
 
 from __future__ import annotations
 
@@ -39,44 +39,46 @@ CONFIDENCE = 0.95
 KINDS: dict[Which, tuple[Kind, ...]] = {"all": ("guaranteed", "typical"), "guaranteed": ("guaranteed",), "none": ()}
 ENDS: dict[Kind, tuple[str, str]] = {"guaranteed": ("lower", "upper"), "typical": ("typical_lower", "typical_upper")}
 COLUMNS = {which: [name for kind in kinds for name in ENDS[kind]] for which, kinds in KINDS.items()}
-OF_COUNTS = 0.7  # what part of the work on guaranteed intervals is on those of counts
-LONG_WAIT = 60  # seconds; whoever waits longer for typical intervals is told
+OF_COUNTS = 0.7  # the share of counts in the work on guaranteed intervals
+LONG_WAIT = 60  # seconds; progress announces longer waits for typical intervals
 
 
 class NoReplicatesError(ReleaseError):
-    """A mechanism fails on fresh noise, so that there are no typical intervals."""
+    """A mechanism fails on fresh noise, so typical intervals cannot be computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class ErrorBars:
-    """Guaranteed and typical intervals of a release at one level of confidence.
+    """Guaranteed and typical intervals of a release at one confidence level.
 
-    Those of counts are `[rows, sizes]` and those of numbers of entities `[rows]`, laid out as `TableRows` says; those
-    of published areas are `[areas, sizes]`. Where a kind was asked for and is not there, its columns are empty and
-    `missing` says why.
+    Those of counts are `[rows, sizes]` and those of numbers of entities `[rows]`, laid out as `TableRows` describes;
+    those
+    of published areas are `[areas, sizes]`. If a requested kind could not be computed, its columns are empty and
+    `missing`
+    says why.
     """
 
     which: Which = "none"
     confidence: float = CONFIDENCE
     of: Mapping[What, Mapping[Kind, Intervals]] = field(default_factory=dict)
     missing: Mapping[Kind, str] = field(default_factory=dict)
-    truncation: str = ""  # what was left out before counting, if anything may have been
+    truncation: str = ""  # a note on what was left out before counting
     reach: Reach = field(default_factory=dict)  # of each level and kind of interval
 
     __repr__ = briefly
 
     @property
     def guaranteed(self) -> Intervals | None:
-        """The guaranteed intervals of counts."""
+        """Return the guaranteed intervals of counts."""
         return self.of.get("counts", {}).get("guaranteed")
 
     @property
     def typical(self) -> Intervals | None:
-        """The typical intervals of counts."""
+        """Return the typical intervals of counts."""
         return self.of.get("counts", {}).get("typical")
 
     def recommended(self, what: str, level: str) -> Kind | None:
-        """The kind of interval to use for the counts, entities or areas (`what`) of a level; None if there is none."""
+        """Return the kind of interval to use for a level's counts, entities or areas (`what`), or None."""
         stated = self.reach.get(what, {}).get(level)
         if stated is not None:
             return recommended(stated)
@@ -84,11 +86,11 @@ class ErrorBars:
 
     @property
     def columns(self) -> dict[str, Integers | None]:
-        """The columns of the table of counts that have ends of intervals; None for an empty one."""
+        """Return the interval columns of the table of counts; None for an empty column."""
         return self.columns_of("counts")
 
     def columns_of(self, what: What) -> dict[str, Integers | None]:
-        """The same columns of the table of counts, entities or areas."""
+        """Return the same columns of the table of counts, entities or areas."""
         found = self.of.get(what, {})
         return {
             name: None if kind not in found else end
@@ -97,7 +99,7 @@ class ErrorBars:
         }
 
     def describe(self, what: What = "counts", max_size: int = 0) -> dict[str, str]:
-        """One sentence for each column: what it promises, and where it does not hold."""
+        """Return one sentence per column: what it guarantees, and when it does not hold."""
         number, each = "true count", "cell"
         if what == "entities":
             number, each = f"true number of entities, no more than {max_size} of each group,", "region"
@@ -105,12 +107,12 @@ class ErrorBars:
         after = f". {self.truncation}" if self.truncation else ""
         sentences: dict[Kind, str] = {
             "guaranteed": (
-                f"for any truth the interval from lower to upper holds the {number} with a probability of at least "
-                f"{percent} over the noise, each {each} by itself and not all together{after}"
+                f"for any data the interval from lower to upper holds the {number} with a probability of at least "
+                f"{percent} over the noise, separately for each {each} and not jointly{after}"
             ),
             "typical": (
                 f"for data like the released ones the interval from typical_lower to typical_upper holds the {number} "
-                f"with a probability of about {percent} over the noise, each {each} by itself and not all together; it "
+                f"with a probability of about {percent} over the noise, separately for each {each} and not jointly; it "
                 "fails where the release smoothed something away, such as ten groups of one odd size in one small "
                 f"region{after}"
             ),
@@ -123,16 +125,17 @@ class ErrorBars:
         }
 
     def _use(self, of: str, kind: str) -> str:
-        """On which levels a kind is the recommended one."""
+        """Return the levels on which a kind is the recommended one."""
         levels = [repr(level) for level in self.reach.get(of, {}) if self.recommended(of, level) == kind]
         if not self.reach:
             return ""
         return f". Recommended on the levels: {', '.join(levels)}" if levels else ". Recommended on no level"
 
     def beyond_zero(self, counts: Integers, rows: TableRows) -> dict[str, dict[str, int]]:
-        """How far the intervals of zero cells reach at most, by level and column: what a left-out cell may be.
+        """Return the largest upper ends of the intervals of zero cells by level and column, for cells that have no
+        row.
 
-        Their lower ends are all 0, so a missing row with these ends is a true, if wide, interval.
+        Their lower ends are all 0. So these ends give a missing row a valid, if wide, interval.
         """
         found: dict[str, dict[str, int]] = {}
         counts = rows.lay_out(counts)
@@ -154,14 +157,14 @@ def _ends(found: Intervals | None) -> tuple[Any, Any]:
 
 
 def intervals_in(columns: Mapping[str, Integers], kinds: Iterable[Kind], level: float) -> dict[Kind, Intervals]:
-    """The intervals of some kinds whose ends are in the columns of a table."""
+    """Return the intervals of some kinds whose ends are in the columns of a table."""
     return {kind: Intervals(columns[ENDS[kind][0]], columns[ENDS[kind][1]], level, kind) for kind in kinds}
 
 
 def reach_by_level(
     bars: ErrorBars, counts: Integers, measurements: Measurements, areas: Sequence[Area] = ()
 ) -> dict[str, dict[str, dict[Kind, int]]]:
-    """How far the intervals of counts, entities and areas reach from these numbers (`level_reach`), level by level."""
+    """Return the reach (`level_reach`) of the intervals of counts, entities and areas on each level."""
     rows = TableRows(measurements.hierarchy)
     numbers = rows.lay_out(counts)
     values: dict[What, tuple[Integers, Mapping[str, Any]]] = {
@@ -185,9 +188,9 @@ def reach_by_level(
 
 
 def checked_which(which: object) -> Which:
-    """Which intervals are wanted, or a SpecError."""
+    """Return the requested kinds of intervals, or raise a SpecError."""
     if not isinstance(which, str) or which not in get_args(Which):
-        raise SpecError(f"intervals = {told(which)} is not known; expected {', '.join(map(repr, get_args(Which)))}")
+        raise SpecError(f"intervals = {told(which)} is unknown; choose from {', '.join(map(repr, get_args(Which)))}")
     found: Which = which  # type: ignore[assignment]
     return found
 
@@ -203,13 +206,15 @@ def error_bars(
     seconds: float = 0.0,
     progress: Progress = silent,
 ) -> ErrorBars:
-    """Both kinds of intervals from public values alone, so that nothing is spent.
+    """Compute both kinds of intervals from public values alone, so nothing is spent.
 
-    `areas` are those that are published: their intervals come from the same replicates.
+    `areas` are the published ones: their intervals come from the same replicates.
 
-    `seconds` is how long one estimate took: typical intervals take 25 of them, and `progress` says so where that is
-    long. An estimate that fails on fresh noise leaves the typical columns empty; the release itself stands. Typical
-    ones come first: their replicates take most of the memory, and guaranteed ones are not there yet.
+    `seconds` is the duration of one estimate. Typical intervals take 25 of them, and `progress` says so if that is
+    long. An
+    estimate that fails on fresh noise leaves the typical columns empty; the release itself is unaffected. Typical
+    intervals
+    are computed first: their replicates take most of the memory, and guaranteed ones are then not in memory yet.
     """
     scopes = area_scopes(areas, measurements.hierarchy)
     found: dict[Kind, dict[What, Intervals]] = {}
@@ -219,7 +224,7 @@ def error_bars(
             found["typical"] = _typical(
                 measurements, counts, mechanism, scopes, confidence=confidence, seconds=seconds, progress=progress
             )
-        except NoReplicatesError as error:  # the release itself stands
+        except NoReplicatesError as error:  # the release itself is unaffected
             missing["typical"] = f"there are no typical intervals: {error}"
     if "guaranteed" in KINDS[which]:
         if why_not := no_guarantee(measurements):
@@ -236,7 +241,7 @@ def error_bars(
 def _guaranteed(
     measurements: Measurements, counts: Integers, scopes: Sequence[Scope], confidence: float, progress: Progress
 ) -> dict[What, Intervals]:
-    """Guaranteed intervals, where there is a guarantee."""
+    """Return guaranteed intervals, if the release guarantees any."""
     tell, tree = in_percent_done("guaranteed intervals", progress), measurements.hierarchy
     rows = guaranteed_rows(measurements, counts, confidence, piece(tell, 0.0, OF_COUNTS))
     tell(OF_COUNTS)
@@ -245,7 +250,7 @@ def _guaranteed(
         guaranteed_entities(measurements, counts, unions, level=confidence)
         for unions in (None, Unions.of_margins(tree))
     )
-    assert one is not None  # as there is a guarantee
+    assert one is not None  # since the release guarantees intervals
     assert sums is not None
     return {
         "counts": rows,
@@ -264,7 +269,7 @@ def _typical(
     seconds: float,
     progress: Progress,
 ) -> dict[What, Intervals]:
-    """Typical intervals, all from the same replicates."""
+    """Return typical intervals, all from the same replicates."""
     tree = measurements.hierarchy
     of_entities = partial(entities, first_size=measurements.first_size)
     of_areas, of_margins = unions_of(scopes, tree), Unions.of_margins(tree)
@@ -288,14 +293,14 @@ def _typical(
 
 
 def guaranteed_rows(measurements: Measurements, counts: Integers, confidence: float, tell: Tell = nobody) -> Intervals:
-    """Guaranteed intervals of all rows of the table, sums over categories among them; where there is a guarantee."""
+    """Return guaranteed intervals of all rows of the table, including sums over categories."""
     found, tree = guaranteed(measurements, counts, level=confidence, tell=tell), measurements.hierarchy
     assert found is not None
     return _lay_out(found, guaranteed_sums(measurements, counts, Unions.of_margins(tree), found), tree)
 
 
 def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
-    """Typical intervals of all rows of the table; the last function of the replicates is the sums over categories."""
+    """Return typical intervals of all rows; the replicates' last function is the sums over categories."""
     tree = measurements.hierarchy
     sums = Unions.of_margins(tree)
     of_sums = replace(
@@ -308,7 +313,7 @@ def typical_rows(likely: Typical, measurements: Measurements) -> Intervals:
 
 
 def as_in_the_table(found: Intervals, scopes: Sequence[Scope], rows: Intervals, tree: Hierarchy) -> Intervals:
-    """The same, where an area that is one region has the intervals of the region's row (`rows`, laid out)."""
+    """Replace the intervals of an area that is one region by those of the region's row (`rows`, laid out)."""
     for place, scope in enumerate(scopes):
         if (row := scope.table_row(tree)) is not None:
             found.lower[place], found.upper[place] = rows.lower[row], rows.upper[row]
@@ -330,7 +335,7 @@ def replicated(
     seconds: float = 0.0,
     progress: Progress = silent,
 ) -> Typical:
-    """`typical` for a mechanism with its options; progress says how long it will take where that is long."""
+    """Run `typical` for a mechanism with its options; progress says how long it takes if that is long."""
     from tallytree.estimate.intervals.typical import REPLICATES, STAGE, Simulation, typical
 
     minutes = round(seconds * REPLICATES / 60)
@@ -339,10 +344,10 @@ def replicated(
     functions = (*functions, Unions.of_margins(measurements.hierarchy).add_up)
 
     def step(stage: Stage) -> None:
-        left = seconds * REPLICATES if seconds and not stage.done else None  # later its pace tells
+        left = seconds * REPLICATES if seconds and not stage.done else None  # later the pace is known from progress
         progress(replace(stage, about=long, seconds_left=left))
 
-    step(Stage(STAGE, 0, REPLICATES))  # what plays the truth takes an estimate too
+    step(Stage(STAGE, 0, REPLICATES))  # simulating the truth takes one more estimate
     try:
         simulation = Simulation(
             mechanism.estimate, mechanism.derive_facts, mechanism.simulate_truths(measurements, counts)
@@ -355,12 +360,12 @@ def replicated(
             functions=functions,
             progress=step,
         )
-    except Exception as error:  # of public values alone, whatever a solver raises
+    except Exception as error:  # from public values alone, so any error of a solver is safe to show
         raise NoReplicatesError(f"{mechanism.name} cannot estimate from fresh noise ({error})") from error
 
 
 def in_percent(confidence: float) -> str:
-    """A level of confidence for people.
+    """Format a confidence level as a percentage.
 
     >>> in_percent(0.95), in_percent(0.975)
     ('95 %', '97.5 %')

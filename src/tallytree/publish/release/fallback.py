@@ -1,11 +1,12 @@
-"""A paid measurement is never lost to an estimator that fails: another mechanism that asks for the same takes over.
+"""If an estimator fails, another mechanism that uses the same measurements takes over, so no paid measurement is
+lost.
 
-Exact solvers give up on very noisy numbers, and the papers' tables can have no solution. That shows only once the noise
-is drawn, so after the budget is spent. Estimates are post-processing: taking another one costs no privacy, and the
-release says which mechanism was asked for, which was used and why.
+Exact solvers fail on very noisy numbers, and the papers' linear programs can be infeasible. That shows only once the
+noise is drawn, so after the budget is spent. Estimates are post-processing: another estimate costs no privacy. The
+release states which mechanism was requested, which one was used and why.
 
 An estimate is used only if its counts are non-negative integers that add up over regions and categories and keep the
-totals that the mechanism promises to keep. One that breaks this is a failure like any other.
+totals that the mechanism keeps. An estimate that violates this is a failure like any other.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from tallytree.privacy.measurements import Measurements
 
 
 class MechanismReplaced(UserWarning):
-    """The mechanism that was asked for failed, and another one estimated from its measurements."""
+    """The requested mechanism failed, and another one estimated from its measurements."""
 
 
 class NotEstimated(ReleaseError):
-    """No mechanism could estimate from these measurements. They are paid for, and here: `measurements`."""
+    """No mechanism could estimate from these measurements. They are paid for and available as `measurements`."""
 
     def __init__(self, message: str, measurements: Measurements) -> None:
         super().__init__(message)
@@ -38,26 +39,26 @@ class NotEstimated(ReleaseError):
 
 @dataclass(frozen=True)
 class Fallback:
-    """Which mechanism was asked for and measured, and why another one had to estimate."""
+    """The mechanism that was requested and measured, and why another one estimated."""
 
     asked: Mechanism
     why: str
 
     def in_words(self, used: Mechanism) -> str:
-        """One sentence."""
+        """Return one sentence."""
         return (
-            f"{self.asked.name} was asked for and failed on these measurements ({self.why}), so {used.name} estimated "
+            f"{self.asked.name} was requested and failed on these measurements ({self.why}), so {used.name} estimated "
             "from them instead"
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for the privacy statement."""
+        """Return plain values for the privacy statement."""
         return {"asked_for": {"name": self.asked.name, "options": self.asked.options}, "failed_because": self.why}
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """An estimate, which mechanism it is of, how long it took, and what failed before it."""
+    """An estimate, its mechanism, its duration, and the mechanisms that failed before it."""
 
     estimate: Estimate
     by: Mechanism
@@ -68,15 +69,15 @@ class Made:
 
     @property
     def certificate(self) -> str:
-        """What was proved of the counts, and by which way they came about."""
+        """Return what was proved about the counts, and how they were computed."""
         proved = self.estimate.certificate
         return proved if self.fallback is None else f"{proved}; {self.fallback.in_words(self.by)}"
 
 
 def estimate_surely(measurements: Measurements, mechanism: Mechanism, tell: Tell = nobody) -> Made:
-    """The mechanism's estimate or, if it fails, that of another one from the same measurements.
+    """Return the mechanism's estimate or, if it fails, that of another mechanism from the same measurements.
 
-    Everything here is public, and whatever an estimator or its solver raises is a reason to try the next.
+    Everything here is public, so any error of an estimator or its solver is a reason to try the next one.
     """
     failed: list[str] = []
     for one in (mechanism, *instead_of(mechanism, measurements)):
@@ -93,8 +94,8 @@ def estimate_surely(measurements: Measurements, mechanism: Mechanism, tell: Tell
         return Made(estimate, one, time.perf_counter() - start, fallback)
     raise NotEstimated(
         f"no mechanism could estimate from these measurements: {'; '.join(failed)}. The budget is spent; the "
-        "measurements are kept, and `resume` (--resume) goes on from them with another mechanism. In Python they are "
-        "in this error's `measurements` too.",
+        "measurements are stored, and `resume` (--resume) continues from them with another mechanism. In Python they "
+        "are in this error's `measurements` too.",
         measurements,
     )
 

@@ -1,9 +1,9 @@
-"""The files of a release directory: written, and read back as a whole or in part.
+"""The files of a release directory: write them, and read them as a whole or in part.
 
-A part of a release is a release of a smaller tree: some regions of one level with all that lies below them, down to the
-lowest level that is needed. Their measurements bound them for any truth as those of the whole tree do, if less closely.
-Where they are several regions with nothing above them, a made-up root holds them together: it was not measured, and
-nobody asks about it. Files, groups of rows and columns that are not needed are not read.
+A part of a release is a release of a smaller tree: some regions of one level with everything below them, down to the
+lowest level that is needed. Their measurements give valid bounds, as those of the whole tree do, though wider ones. If
+several regions have no common parent in the part, an artificial root holds them together: it was not measured, and
+queries never use it. Files, row groups and columns that are not needed are not read.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ from tallytree.publish.untrusted import ParquetRows, all_rows, check_regular, ch
 FACTS = (REGIONS, MEASUREMENTS, PRIVACY, PACKAGE)  # beside the files of counts and entities
 NULL = -1  # stands for an empty cell among the ends of intervals
 EXCERPT = (
-    "Only what the release holds of these regions was read. Where more than one size is asked for, guaranteed "
-    "intervals go by what was measured of the regions themselves, or of those that make them up; with the whole tree "
-    "they are narrower: --whole, or Release.load in Python, reads that and gives typical intervals too."
+    "Only these regions of the release were read. If a query covers several sizes, guaranteed intervals use the "
+    "measurements of these regions, or of their parts, alone; with the whole tree they are narrower. Use --whole, or "
+    "Release.load in Python, to read the whole tree and to get typical intervals too."
 )
-MADE_UP = "the regions that are asked about"  # id and name of a root that holds them together
+MADE_UP = "the regions of the query"  # id and name of the artificial root
 REGION_COLUMNS = ("region", "name", "level", "parent", "copy_of")
-Pieces = Iterable[tuple[range, Any]]  # rows of a table, and the regions that they may be about
+Pieces = Iterable[tuple[range, Any]]  # rows of a table, and the regions that may appear in them
 
 
 # -------------------------------------------------------------------- writing
@@ -102,7 +102,7 @@ def write_release(
     named: Callable[[str], None] = lambda _: None,
     progress: Progress = silent,
 ) -> str:
-    """Write all files and return the release's id. `named` is told the id before the directory is in its place."""
+    """Write all files and return the release's id; call `named` with the id before the directory is in place."""
 
     def fill(folder: Path) -> list[str]:
         names = write_files(release, folder, progress)
@@ -113,7 +113,7 @@ def write_release(
 
 
 def write_files(release: ReleaseContents, folder: Path, progress: Progress = silent) -> list[str]:
-    """Write all files of a release but the manifest, and name them."""
+    """Write all files of a release except the manifest and return their names."""
     measurements, names = release.measurements, []
     regions = region_table(release.hierarchy, public_totals(measurements), REGIONS)
     for table in (release.counts_table, release.entity_table, regions):
@@ -132,13 +132,13 @@ def write_files(release: ReleaseContents, folder: Path, progress: Progress = sil
 
 
 def read_release(folder: Path) -> ReleaseContents:
-    """What a saved release holds, as far as it can be read; `verify` says whether it is sound."""
+    """Read a saved release without verifying it; `verify` checks it."""
     with _reading(folder):
         return _Stored(folder).whole()
 
 
 def read_for(folder: Path, regions: Iterable[str] | None, level: str | None = None) -> ReleaseContents:
-    """What a question about some regions takes of a release, or one about all regions of a level within these.
+    """Read the part of a release that a query needs: some regions, or all regions of a level within them.
 
     Regions are ids or names; None is the root. A small release is read whole.
     """
@@ -157,7 +157,7 @@ def read_for(folder: Path, regions: Iterable[str] | None, level: str | None = No
 
 
 def read_upper(folder: Path, most: int) -> ReleaseContents:
-    """A release of the upper levels, with at most so many cells (but for the root's); of a small one, all of it."""
+    """Read the upper levels with at most so many cells (not counting the root's); a small release is read whole."""
     with _reading(folder):
         source = _Stored(folder)
         if not source.partitioned:
@@ -168,7 +168,7 @@ def read_upper(folder: Path, most: int) -> ReleaseContents:
 
 @contextmanager
 def _reading(path: Path, mistakes: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Let whatever bad files lead to be a ReleaseError, but for the user's own `mistakes`."""
+    """Turn errors that bad files cause into a ReleaseError, except the user's own `mistakes`."""
     try:
         yield
     except UNUSABLE as error:
@@ -178,13 +178,13 @@ def _reading(path: Path, mistakes: tuple[type[Exception], ...] = ()) -> Iterator
 
 
 def stated_mechanism(statement: Mapping[str, Any]) -> Mechanism:
-    """The mechanism that a privacy statement names, with its options."""
+    """Return the mechanism that a privacy statement names, with its options."""
     stated = statement["mechanism"]
     return mechanism_named(stated["name"]).configured(stated["options"])
 
 
 def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
-    """Which mechanism failed before the stated one was used, if one did."""
+    """Return which mechanism failed before the stated one was used, if any."""
     stated = statement["mechanism"]
     if "asked_for" not in stated:
         return None
@@ -193,7 +193,7 @@ def stated_fallback(statement: Mapping[str, Any]) -> Fallback | None:
 
 
 def read_areas_of(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, sizes: int) -> tuple[Area, ...]:
-    """The areas whose totals a release says it publishes, or a ReleaseError."""
+    """Return the areas whose totals a release publishes, or raise a ReleaseError."""
     if "areas" not in statement:
         return ()
     with _reading(folder / LEAVES):
@@ -201,7 +201,7 @@ def read_areas_of(folder: Path, statement: Mapping[str, Any], tree: Hierarchy, s
 
 
 def _stated_bars(statement: Mapping[str, Any], measurements: Measurements) -> ErrorBars:
-    """What the privacy statement says of intervals; `verify` checks whether it is true."""
+    """Return the privacy statement's entries on intervals; `verify` checks whether they are true."""
     intervals, told = statement.get("intervals"), truncation(measurements.neighbours)
     if intervals is None:
         return replace(NO_ERROR_BARS, truncation=told)
@@ -229,16 +229,16 @@ class _Stored:
         if os.path.lexists(self.folder / MANIFEST):
             check_form(self.folder, do="read")
         if not os.path.lexists(self.folder / REGIONS):
-            raise ReleaseError(f"{self.folder / REGIONS} is missing: {self.folder} does not hold a release of counts")
+            raise ReleaseError(f"{self.folder / REGIONS} is missing: {self.folder} is not a release of counts")
         if not os.path.lexists(self.folder / MEASUREMENTS):
             raise ReleaseError(
                 f"{self.folder / MEASUREMENTS} is missing: without its measurements a release cannot be checked, and "
-                "nothing is known of its error"
+                "its error is unknown"
             )
 
     @property
     def partitioned(self) -> bool:
-        """Do the tables have several parts?"""
+        """Return whether the tables have several parts."""
         return (self.folder / COUNTS).is_dir()
 
     @cached_property
@@ -246,7 +246,7 @@ class _Stored:
         return read_json(self.folder / PRIVACY)
 
     def whole(self) -> ReleaseContents:
-        """All of the release."""
+        """Read all of the release."""
         measurements = load_measurements(self.folder / MEASUREMENTS)
         tree, sizes = measurements.hierarchy, measurements.columns("counts")
         areas = read_areas_of(self.folder, self.statement, tree, sizes)
@@ -254,7 +254,7 @@ class _Stored:
         return self._with_area_bars(found)
 
     def _all_pieces(self, table: str, tree: Hierarchy, sizes: int) -> Iterator[tuple[range, Any]]:
-        """All rows of a table, part by part; of a file no more are read than the regions can have."""
+        """Yield all rows of a table part by part; never more rows than the regions can have."""
         most = len(TableRows(tree).values) * (sizes if table == COUNTS else 1)
         for part in parts(tree, sizes):
             with ParquetRows(self.folder / part.file(table), most=2 * len(part.regions) * most + 1000) as file:
@@ -270,10 +270,11 @@ class _Stored:
         partial: bool = False,
         entities: bool = True,
     ) -> ReleaseContents:
-        """The release of these measurements, whose tables' rows are read from `pieces`.
+        """Return the release of these measurements, with the tables' rows from `pieces`.
 
-        Where zero cells are written no row may be missing, unless the release is `partial`; otherwise a missing cell
-        has count 0, and its intervals reach from 0 as far as the statement says for its level.
+        If zero cells are written, no row may be missing, unless the release is `partial`. Otherwise a missing cell has
+        count 0,
+        and its intervals reach from 0 to the end that the statement gives for its level.
         """
         statement, bars = self.statement, _stated_bars(self.statement, measurements)
         empty = ReleaseContents(
@@ -313,7 +314,7 @@ class _Stored:
         return replace(empty, counts=counts[: len(rows.tree)], error_bars=replace(bars, of=found))
 
     def _with_area_bars(self, release: ReleaseContents) -> ReleaseContents:
-        """The release with the intervals of its areas."""
+        """Return the release with the intervals of its areas."""
         bars = release.error_bars
         if not release.areas or bars.which == "none":
             return release
@@ -343,7 +344,7 @@ class _Stored:
         return first
 
     def cells_of(self, level: int) -> int:
-        """How many cells a level has."""
+        """Return the number of cells of a level."""
         known = self.statement
         sizes = int(known["max_size"]) + bool(known["neighbours"]["public_totals"])
         slots = prod(1 + len(one["values"]) for one in known["neighbours"].get("categories", ()))
@@ -352,7 +353,7 @@ class _Stored:
     # ---------------------------------------------------------------- regions
 
     def find(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """The rows of regions, by id or, where that is unique, by name."""
+        """Return the rows of regions by id or by unique name."""
         wanted = list(dict.fromkeys(texts))
         found = {row["region"]: row for row in self._regions("region", wanted).to_pylist()}
         named = [text for text in wanted if text not in found]
@@ -364,7 +365,7 @@ class _Stored:
             rows = by_name.get(text) or self._in_any_case(text)
             if len(rows) > 1:
                 some = ", ".join(row["region"] for row in rows[:6])
-                raise SpecError(f"{len(rows)} regions are called {short(text)}; say which by id: {some}")
+                raise SpecError(f"{len(rows)} regions are called {short(text)}; give one of the ids: {some}")
             if not rows:
                 raise SpecError(f"there is no region {short(text)}; {REGIONS} lists ids and names")
             found[text] = rows[0]
@@ -386,7 +387,7 @@ class _Stored:
         return _rows(self.folder / REGIONS, column, texts, columns=REGION_COLUMNS)
 
     def _above(self, rows: Sequence[Mapping[str, Any]], level: int) -> list[str]:
-        """The ids of the regions of a level in which regions lie, or which they are."""
+        """Return the ids of the regions of a level that contain or equal some regions."""
         found, left = set(), list(rows)
         while left:
             found |= {row["region"] for row in left if row["level"] == self.levels[level]}
@@ -395,7 +396,7 @@ class _Stored:
         return sorted(found)
 
     def _tree(self, tops: Sequence[str] | None, top: int, lowest: int) -> tuple[Hierarchy, bool]:
-        """The regions from some of a level (None: all) down to a lower one; is the root a made-up one?"""
+        """Return the regions from some of a level (None: all) downwards, and whether the root is artificial."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -424,12 +425,12 @@ class _Stored:
     def excerpt(
         self, found: Sequence[Mapping[str, Any]], top: int, deepest: int, *, upper: bool = False
     ) -> ReleaseContents:
-        """The release of the regions of level `top` that hold those that were found, as deep as is needed.
+        """Return the release of those regions of level `top` that hold the found ones, as deep as needed.
 
-        With `upper` it ends at the deepest level, whether that was measured or not, and has numbers of entities too.
+        With `upper` it ends at the deepest level, measured or not, and includes numbers of entities.
         """
         if any(part["view"] == "chain" for part in self.facts["measured"]):
-            return self.whole()  # such measurements are not of single regions
+            return self.whole()  # such measurements are not about single regions
         measured = {
             self._level(part)
             for part in self.facts["measured"]
@@ -457,7 +458,7 @@ class _Stored:
         return replace(found_part, counts=np.asarray(tree.aggregate(lowest_counts)))
 
     def _level(self, part: Mapping[str, Any]) -> int:
-        """The level of regions that a measurement is of; -1 for the one over all categories."""
+        """Return the level of regions that a measurement is about; -1 for the one over all categories."""
         return int(part["level"]) - (self.facts["neighbours"].get("categories") is not None)
 
     def _count(self, level: int) -> int:
@@ -467,7 +468,7 @@ class _Stored:
         return int(rows.count_rows(filter=dataset.field("level") == self.levels[level]))
 
     def _pieces(self, table: str, regions: Hierarchy, made_up: bool, above: Sequence[str | None]) -> Iterator[Any]:
-        """The rows of a table that are about these regions."""
+        """Yield the rows of a table that are about these regions."""
         for place in range(int(made_up), regions.depth):
             level = self.levels.index(regions.levels[place])
             ids = regions.ids[regions.level_slice(place)]
@@ -476,9 +477,9 @@ class _Stored:
                 yield _rows(path, "region", None if above == [None] else ids)
 
     def _measurements(self, tree: Hierarchy, offset: int, *, whole: bool) -> Measurements:
-        """What was measured of the regions of an excerpt, whose first level is level `offset` of the release.
+        """Return the measurements of an excerpt's regions; its first level is level `offset` of the release.
 
-        A made-up root has no level in the release, and the level over all categories belongs to the real root.
+        An artificial root has no level in the release. The level over all categories belongs to the real root.
         """
         facts, parts, numbers = self.facts, [], []
         first, last = max(offset, 0) + (tree.regions.ids[0] == MADE_UP), offset + tree.regions.depth - 1
@@ -500,7 +501,7 @@ class _Stored:
         return found
 
     def _values(self, name: str, ids: Sequence[str], *, whole: bool) -> Any:
-        """The lists of values of these rows of the tree, in their order."""
+        """Return the lists of values of these rows of the tree, in their order."""
         import pyarrow as pa
 
         rows = _rows(self.folder / MEASUREMENTS, "region", None if whole else ids, measurement=name)
@@ -513,10 +514,9 @@ class _Stored:
 
 
 def read_columns(table: Table, pieces: Pieces, rows: TableRows) -> tuple[dict[str, Integers], NDArray[np.bool_]]:
-    """The measures of a table as arrays `[rows, width]` that are laid out, and which cells have a row.
+    """Return a table's measures as laid-out arrays `[rows, width]`, and which cells have a row.
 
-    A row that the table does not have, or has twice, or that says something else of its region than the tree, is a
-    ReleaseError.
+    Rows that the table does not have, rows that appear twice, and rows that contradict the tree raise a ReleaseError.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -532,7 +532,7 @@ def read_columns(table: Table, pieces: Pieces, rows: TableRows) -> tuple[dict[st
                 f"its columns are {piece.schema.names}, not {[name for name, _ in fields]}, or of other types"
             )
         if any(piece[name].null_count for name in piece.schema.names if name in filled):
-            raise ReleaseError("there are empty cells")
+            raise ReleaseError("some cells are empty")
         cells = table.cells_of(piece, among)
         for row in np.flatnonzero(cells < 0)[:1]:
             texts = [f"{key.name} {piece[key.name][row].as_py()!r}" for key in table.dimensions]
@@ -570,7 +570,7 @@ def _numbers(column: Any) -> Integers:
 
 
 def _put_root(rows: TableRows, *values: NDArray[Any]) -> None:
-    """With categories the tree's root is the first of the sums, which has the rows."""
+    """Copy the tree's root from the first of the sums: with categories only the sums have rows for it."""
     for each in values if rows.categories else ():
         each[0] = each[len(rows.tree)]
 
@@ -578,7 +578,7 @@ def _put_root(rows: TableRows, *values: NDArray[Any]) -> None:
 def _fill_left_out(
     ends: dict[str, Integers], seen: NDArray[np.bool_], rows: TableRows, at_most: Mapping[str, Mapping[str, int]]
 ) -> None:
-    """Give cells without a row the intervals that the statement says they have at most."""
+    """Give cells without a row the widest intervals that the statement allows them."""
     for level, places in rows.levels.items():
         for lower, upper in ENDS.values():
             if upper in ends and upper in at_most.get(level, {}):
@@ -587,7 +587,7 @@ def _fill_left_out(
 
 
 def _missing(seen: NDArray[np.bool_], rows: TableRows, sizes: range) -> str:
-    """The first row that is missing, or the first region that has none."""
+    """Return the first missing row, or the first region without rows."""
     place = next(int(place) for place in rows.order if not seen[place].all())
     if not seen[place].any():
         return f"{rows.where(place)} is missing"
@@ -603,12 +603,12 @@ def _cell(cell: int, table: Table, rows: TableRows) -> str:
 def _rows(
     path: Path, column: str, texts: Sequence[str] | None, *, columns: Sequence[str] | None = None, **also: str
 ) -> Any:
-    """The rows of a Parquet file that have one of these texts (None: any) in a column: a pyarrow Table."""
+    """Return the rows of a Parquet file that have one of these texts (None: any) in a column, as a pyarrow Table."""
     from pyarrow import dataset
 
     check_regular(path)
     field, conditions = dataset.field(column), [dataset.field(name) == text for name, text in also.items()]
-    if texts is not None:  # by the least and the greatest, groups of rows are left out
+    if texts is not None:  # row groups are skipped by their minimum and maximum
         conditions += [field >= min(texts), field <= max(texts), field.isin(list(texts))]
     condition = None
     for one in conditions:
