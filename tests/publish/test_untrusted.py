@@ -148,7 +148,7 @@ def test_a_yes_or_no_that_is_neither_is_refused(folder, name):
         for rows in groups:
             writer.write_table(rows.cast(schema), row_group_size=rows.num_rows)
     mend(folder)
-    is_refused(folder, "does not say yes or no")
+    is_refused(folder, "must be true or false")
 
 
 def test_a_file_of_few_bytes_and_a_billion_rows_is_not_read(folder):

@@ -346,9 +346,9 @@ def forge_measurements(folder, **changes):
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"totals_share": "1/5"}, "does not ask for what was measured"),
-        ({"largest_share": None}, "does not ask for what was measured"),
-        ({"methods": ["cumulative"] * 3}, "does not ask for what was measured"),
+        ({"totals_share": "1/5"}, "does not plan these measurements"),
+        ({"largest_share": None}, "does not plan these measurements"),
+        ({"methods": ["cumulative"] * 3}, "does not plan these measurements"),
         ({"methods": ["cumulative"] * 3}, "works on at_least, and level 0 measured sorted_sizes"),
         ({"methods": ["cumulative"]}, "one method for each level"),
         ({"methods": ["best"] * 3}, "unknown method 'best'"),

@@ -205,7 +205,7 @@ class ParquetRows:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         if any(group.num_rows < 0 for group in groups) or sum(group.num_rows for group in groups) != metadata.num_rows:
             raise ReleaseError(f"{self.name} does not have as many rows as it says")
-        # Columns are not inspected one at a time: a damaged one makes Arrow end the process, while reading it is an error.
+        # Columns are not inspected one by one: that makes Arrow end the process on a damaged one.
         unpacked = sum(group.total_byte_size for group in groups)
         if any(group.total_byte_size < 0 for group in groups) or unpacked > MOST_UNPACKED * self.bytes + FREE:
             raise ReleaseError(f"{self.name}: {self.bytes:,} bytes would become {unpacked:,}; not unpacked")

@@ -151,5 +151,5 @@ def test_what_is_forged_is_found(name, saved, tmp_path):
 
 
 def test_categories_of_no_release_are_refused(homes):
-    with pytest.raises(SpecError, match="no release is given"):
+    with pytest.raises(SpecError, match="give a release too"):
         synthesize(homes, budget=Budget(rho=1), by={"tenure": "tenure"})

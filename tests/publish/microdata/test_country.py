@@ -179,7 +179,7 @@ def test_regions_differ_where_they_were_measured(released):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"release": None, "region": None}, "regional needs a release"),
+        ({"release": None, "region": None}, "regional needs release"),
         ({"method": "mwem", "options": {"rounds": 2}}, "go with the method tallytree-marginals"),
         ({"regional": {"tables": [["county"]]}}, "no attribute 'county'"),
         ({"regional": {"share": 2}}, "between 0 and 1"),
@@ -269,7 +269,7 @@ def test_files_of_two_syntheses_are_refused(saved, tmp_path):
     copy = shutil.copytree(saved, tmp_path / "copy")
     persons = pq.read_table(copy / "persons.parquet")
     pq.write_table(persons, copy / "persons.parquet", row_group_size=10)
-    with pytest.raises(ReleaseError, match="not those of one synthesis"):
+    with pytest.raises(ReleaseError, match="not from the same synthesis"):
         population_files(copy, tmp_path / "out")
 
 

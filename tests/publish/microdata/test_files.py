@@ -98,7 +98,7 @@ def test_with_public_totals_the_statement_says_that_regions_are_not_protected(tm
     made = synthesize(HOMES, **QUICK, release=released_sizes(HOMES, public=True), region="county")
     made.save(tmp_path / "out")
     told = statement(tmp_path / "out")
-    assert "in which region a household is" in " ".join(told["not_protected"])
+    assert "the region of each household" in " ".join(told["not_protected"])
     assert "NOT protected: the regions" in told["statement"]
     assert "the regions of households" in told["public"]
     assert told["agreement"]["rho"] == str(Fraction(1, 2) + Fraction(1, 20))
@@ -149,7 +149,7 @@ def test_other_units_verify_and_say_what_is_not_protected(unit, tmp_path):
     found, told = verify(tmp_path / "out"), statement(tmp_path / "out")
     assert found.ok, found.faults
     words = " ".join(told["not_protected"])
-    assert ("how many persons each has" in words) == (unit == "one_person_attributes")
+    assert ("their numbers of persons" in words) == (unit == "one_person_attributes")
     assert [row["words"] for row in told["published_exactly"]] == (
         ["persons"] if unit == "one_person_attributes" else []
     )
@@ -270,7 +270,7 @@ CHANGES = {
         lambda folder: in_json(
             folder, lambda told: [row.update(lost=True) for row in told["rounds"] if row["kind"] == "measure"]
         ),
-        "which no round of privacy.json measured",
+        "but no round of privacy.json measured",
     ),
     "a protected table published exactly": (
         lambda folder: in_json(

@@ -393,13 +393,13 @@ def test_sizes_are_read_as_people_write_them(text, sizes):
         ("0-2", "no size 0"),
         ("<1", "the sum is empty: '<1' holds none of the sizes 1 to 6"),
         ("5-3", "the sum is empty"),
-        ("", "'' does not name sizes that can be read"),
+        ("", "'' is not a list of sizes"),
         ("many", 'write ">=6"'),
-        ("1,,2", "does not name sizes"),
-        ("-1", "does not name sizes"),
-        ("1.5", "does not name sizes"),
+        ("1,,2", "is not a list of sizes"),
+        ("-1", "is not a list of sizes"),
+        ("1.5", "is not a list of sizes"),
         ([], "the sum is empty: the list of sizes holds none"),
-        ([2.0], "2.0 is not a size; expected a whole number"),
+        ([2.0], "2.0 is not a size; expected an integer"),
         ([True], "True is not a size"),
         (2.5, "2.5 is not a size"),
         ([9], "no size 9"),
@@ -425,7 +425,7 @@ def test_sizes_in_words_name_the_same_sizes(sizes, first):
 
 
 def test_questions_without_sense_are_refused(made):
-    with pytest.raises(SpecError, match="share of all sizes is 1 by definition"):
+    with pytest.raises(SpecError, match="share of all sizes is always 1"):
         made.share("A", None)
     with pytest.raises(SpecError, match="no region 'Z'"):
         made.ratio("A", "Z", 1)

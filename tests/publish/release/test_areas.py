@@ -210,7 +210,7 @@ def test_everything_that_can_be_asked_of_a_region_can_be_asked_of_an_area(made):
     for each in ({}, {"level": "state", "areas": AREAS}):
         with pytest.raises(SpecError, match="one of these"):
             made.ask_each(Query(), **each)
-    with pytest.raises(SpecError, match="leave the regions out"):
+    with pytest.raises(SpecError, match="cannot name regions; leave them out"):
         made.ask_each(Query(regions="A"), areas=AREAS)
 
 

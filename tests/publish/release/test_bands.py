@@ -181,7 +181,7 @@ def test_a_file_with_what_is_no_band_is_refused(tmp_path, change):
     measurements = made("lists", public=True, intervals="none").measurements
     save_measurements(measurements, tmp_path / "m.parquet")
     same(measurements, load_measurements(tmp_path / "m.parquet"))
-    with pytest.raises(ReleaseError, match="does not hold measurements that can be read"):
+    with pytest.raises(ReleaseError, match="is not a readable file of measurements"):
         load_measurements(rewritten(tmp_path / "m.parquet", lambda facts: FORGED[change](facts["measured"][0])))
 
 

@@ -255,8 +255,8 @@ FORGED = {
     "the other way": (lambda passed: passed.update(few=not passed["few"]), BY_RULE),
     "another bound": (lambda passed: passed.update(fewer_than="16"), BY_RULE),
     "another level": (lambda passed: passed.update(level=1), BY_RULE),
-    "no level": (lambda passed: passed.update(level=9), "in a way that is known"),
-    "a word": (lambda passed: passed.update(few="yes"), "in a way that is known"),
+    "no level": (lambda passed: passed.update(level=9), "branch after the totals is unknown"),
+    "a word": (lambda passed: passed.update(few="yes"), "branch after the totals is unknown"),
 }
 
 
@@ -281,7 +281,7 @@ def test_a_rule_by_which_the_other_way_would_have_been_taken_is_found(copied, bo
     assert faults
     if few == (bound == "1/1000000"):  # the rule says otherwise than what was done
         assert any(BY_RULE in one for one in faults)
-        assert any("does not ask for what was measured" in one for one in faults)
+        assert any("does not plan these measurements" in one for one in faults)
 
 
 def test_totals_by_which_the_other_way_would_have_been_taken_are_found(copied):

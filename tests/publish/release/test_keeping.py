@@ -118,7 +118,7 @@ def test_a_kill_before_the_ledger_knows_the_measurements_goes_on_with_them(tmp_p
             made()
     assert RunFolder(tmp_path / "kept").state().stage == "measured"
     assert not spendings(ledger)[0].rounds
-    with pytest.raises(ReleaseError, match="Go on from it with resume"):
+    with pytest.raises(ReleaseError, match="Continue it with resume"):
         made()
     resume(tmp_path / "kept", intervals="none").save(tmp_path / "release")
     assert len(spendings(ledger)) == 1

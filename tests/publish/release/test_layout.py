@@ -327,7 +327,7 @@ def test_forged_measurements_are_found(folder):
     with pq.ParquetWriter(path, file.schema_arrow) as writer:
         for group in (*groups[:-1], pa.Table.from_pylist(rows, schema=file.schema_arrow)):
             writer.write_table(group)
-    with pytest.raises(ReleaseError, match="not where its own description puts them"):
+    with pytest.raises(ReleaseError, match="not where its description puts them"):
         load_measurements(path)
 
 

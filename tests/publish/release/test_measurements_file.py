@@ -81,7 +81,7 @@ def test_a_damaged_file_of_measurements_is_refused(tmp_path):
     pq.write_table(table.replace_schema_metadata(None), tmp_path / "bare.parquet")
     (tmp_path / "junk.parquet").write_bytes(b"PAR1 nothing PAR1")
     for name in ("short", "turned", "bare", "junk", "missing"):
-        with pytest.raises(ReleaseError, match="does not hold measurements"):
+        with pytest.raises(ReleaseError, match="is not a readable file of measurements"):
             load_measurements(tmp_path / f"{name}.parquet")
 
 
@@ -190,14 +190,14 @@ def test_files_that_contradict_themselves_are_refused(tmp_path, damage):
     before = measured(public=False)
     save_measurements(before, tmp_path / "m.parquet")
     same(before, load_measurements(rewritten(tmp_path / "m.parquet", lambda facts: None)))
-    with pytest.raises(ReleaseError, match="does not hold measurements that can be read"):
+    with pytest.raises(ReleaseError, match="is not a readable file of measurements"):
         load_measurements(rewritten(tmp_path / "m.parquet", DAMAGE[damage]))
 
 
 @pytest.mark.parametrize("damage", sorted(ROW_DAMAGE))
 def test_rows_that_contradict_the_facts_are_refused(tmp_path, damage):
     save_measurements(measured(public=False), tmp_path / "m.parquet")
-    with pytest.raises(ReleaseError, match="does not hold measurements that can be read"):
+    with pytest.raises(ReleaseError, match="is not a readable file of measurements"):
         load_measurements(rewritten(tmp_path / "m.parquet", lambda facts: None, ROW_DAMAGE[damage]))
 
 
@@ -214,5 +214,5 @@ def test_lists_with_rows_that_are_missing_turned_or_renamed_are_refused(tmp_path
         with pq.ParquetWriter(tmp_path / f"{name}.parquet", schema) as writer:
             for table in [*groups[:-1], changed]:
                 writer.write_table(pa.table(table.columns, schema=schema), row_group_size=len(table))
-        with pytest.raises(ReleaseError, match="does not hold measurements"):
+        with pytest.raises(ReleaseError, match="is not a readable file of measurements"):
             load_measurements(tmp_path / f"{name}.parquet")

@@ -90,7 +90,7 @@ def test_it_is_hatched_where_the_interval_reaches_beyond_the_next_colour(release
 def test_a_map_can_be_saved_and_says_what_it_has_no_area_for(release, tmp_path):
     part = {**MAP, "features": [*MAP["features"][:2], square(7, "elsewhere")]}
     found = release.map(part, 1)
-    assert "1 areas of the file are no region" in found._repr_html_()
+    assert "1 areas of the file are not regions" in found._repr_html_()
     assert "1 regions have no area" in found._repr_html_()
     assert ET.parse(found.save(tmp_path / "map.svg")).getroot().tag.endswith("svg")
     with pytest.raises(tt.SpecError, match="svg"):

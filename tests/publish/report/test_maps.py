@@ -65,10 +65,10 @@ def test_a_tiny_area_is_still_there():
     [
         ({}, "FeatureCollection"),
         ({"type": "FeatureCollection", "features": []}, "no features"),
-        (collection(feature({"c": "nowhere"})), "no area of the map is a region"),
+        (collection(feature({"c": "nowhere"})), "no area of the map matches a region"),
         (collection({"type": "Feature", "properties": {"c": "2"}, "geometry": None}), "no outlines"),
-        (collection(feature({"c": "2"}, [["x", 0], [1, 1], [2, 2]])), "no pairs of numbers"),
-        (collection(feature({"c": "2"}, [[float("nan"), 0], [1, 1], [2, 2]])), "no pairs of numbers"),
+        (collection(feature({"c": "2"}, [["x", 0], [1, 1], [2, 2]])), "not pairs of numbers"),
+        (collection(feature({"c": "2"}, [[float("nan"), 0], [1, 1], [2, 2]])), "not pairs of numbers"),
     ],
 )
 def test_what_is_no_map_is_refused_in_words(content, words, tmp_path):

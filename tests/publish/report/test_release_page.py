@@ -112,7 +112,7 @@ def test_many_sizes_are_shown_in_classes_with_their_sums_and_true_intervals():
 @pytest.mark.parametrize("intervals", ["none", "guaranteed"])
 def test_a_release_without_some_error_bars_has_a_page_too(intervals):
     page = released(intervals=intervals).report()
-    assert ("made without error bars" in page.html) == (intervals == "none")
+    assert ("has no error bars" in page.html) == (intervals == "none")
 
 
 @pytest.mark.parametrize("mechanism", ["coc-matching", "bottom-up", "joint-counts"])

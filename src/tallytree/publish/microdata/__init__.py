@@ -1,1 +1,1 @@
-"""Synthetic households: the value, how it is made, its files and its checks."""
+"""Synthetic households: the model, how it is fitted, its files and its checks."""

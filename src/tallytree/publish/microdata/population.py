@@ -1,11 +1,11 @@
-"""Synthetic households under the names that population models read: a copy of the two tables, some rows at a time.
+"""Copy synthetic households to CSV files with the column names that population models read.
 
-The directory that is copied stays as it is and can be verified; the copy is a convenience without a statement.
+The copied directory stays unchanged and can be verified; the copy is a convenience without a statement.
 
 ActivitySim's tables have `household_id`, `home_zone_id` and `hhsize`, and `person_id`, `household_id` and `PNUM`; the
-settings of its examples rename other columns to these. PopulationSim writes, with the settings of its examples,
+settings of its examples rename other columns to these. PopulationSim, with the settings of its examples, writes
 `household_id`, a column for each level of regions and `NP` for households, and for persons the same regions,
-`household_id` and `per_num`. It has no id of persons; here they have one all the same.
+`household_id` and `per_num`. It has no person ids; the copy adds them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PERSON_ID = "person_id"
 
 
 class Form(NamedTuple):
-    """Names of files and columns: the `zone` is the leaf region as a number; without one persons have regions too."""
+    """Names of files and columns: `zone` is the leaf region as a number; without a zone persons have regions too."""
 
     households: str
     persons: str
@@ -86,7 +86,7 @@ def population_files(
         If the directory cannot be read, or a file is there already.
     """
     if form not in FORMS:
-        raise SpecError(f"there is no form {form!r}; {did_you_mean(form, FORMS)}")
+        raise SpecError(f"unknown form {form!r}; {did_you_mean(form, FORMS)}")
     source, target, names = Path(directory), Path(out), FORMS[form]
     for name in (HOUSEHOLDS, PERSONS, PRIVACY, SCHEMA):
         if not (source / name).exists():
@@ -105,13 +105,13 @@ def population_files(
 
 
 def _regions(source: Path) -> list[str]:
-    """The columns of regions from the top down, none where the households agree with no release."""
+    """Return the columns of regions from the top down; empty if the households agree with no release."""
     agreed = read_json(source / PRIVACY).get("agreement")
     return [] if agreed is None else agreed.get("levels", [agreed["region"]])
 
 
 def _copied(source: Path, targets: list[Path], changed: Callable[[Any, Any, int], Any], progress: Progress) -> None:
-    """Every chunk of households with its persons, which are a group of rows in either file, into the CSV files."""
+    """Copy every chunk of households and its persons, one row group of each file, to the CSV files."""
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
@@ -119,7 +119,7 @@ def _copied(source: Path, targets: list[Path], changed: Callable[[Any, Any, int]
         homes, people = (stack.enter_context(pq.ParquetFile(source / name)) for name in (HOUSEHOLDS, PERSONS))
         number, groups = homes.metadata.num_rows, homes.num_row_groups
         if groups != people.num_row_groups:
-            raise ReleaseError(f"{source}: {HOUSEHOLDS} and {PERSONS} are not those of one synthesis")
+            raise ReleaseError(f"{source}: {HOUSEHOLDS} and {PERSONS} are not from the same synthesis")
         chunks = ((homes.read_row_group(group), people.read_row_group(group)) for group in range(groups))
         empty = [(homes.schema_arrow.empty_table(), people.schema_arrow.empty_table())]
         writers: list[Any] = []
@@ -136,22 +136,22 @@ def _copied(source: Path, targets: list[Path], changed: Callable[[Any, Any, int]
 
 
 class _Copying(NamedTuple):
-    """What is copied under which names."""
+    """The columns to copy, and their new names."""
 
     names: Form
     schema: Schema
     regions: list[str]
 
     def refuse_taken(self) -> None:
-        """Refuse attributes that have the name of another column, which software would then read twice."""
+        """Refuse attributes that have the name of another column of the file."""
         added = {ID, self.names.size, *((self.names.zone,) if self.names.zone is not None and self.regions else ())}
         of_persons = {ID, PERSON_ID, self.names.person, *(() if self.names.zone is not None else self.regions)}
         for attributes, taken in ((self.schema.household, added), (self.schema.person, of_persons)):
             if both := [attribute.name for attribute in attributes if attribute.name in taken]:
-                raise SpecError(f"there would be two columns {both[0]!r}, of which one is an attribute: rename that")
+                raise SpecError(f"two columns would have the name {both[0]!r}; rename the attribute")
 
     def rows(self, homes: Any, people: Any, first: int) -> tuple[Any, Any]:
-        """Households and their persons, who are numbered from `first` on."""
+        """Return households and their persons, who are numbered from `first` on."""
         return _plain(self._households(homes)), _plain(self._persons(homes, people, first))
 
     def _households(self, rows: Any) -> Any:
@@ -161,7 +161,7 @@ class _Copying(NamedTuple):
         return table.append_column(self.names.zone, self._zones(rows[self.regions[-1]]))
 
     def _zones(self, labels: Any) -> Any:
-        """Numbers of leaf regions; the schema's order counts, because a file may list those of a chunk in another."""
+        """Return numbers of leaf regions in the schema's order; a file may list those of a chunk in another order."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -184,7 +184,7 @@ class _Copying(NamedTuple):
 
 
 def _plain(table: Any) -> Any:
-    """Labels as texts: CSV has no dictionaries."""
+    """Return labels as texts: CSV has no dictionaries."""
     import pyarrow as pa
 
     fields = [

@@ -1,4 +1,4 @@
-"""`Synthesis`: a model of private households that households are drawn from, with its files and its errors.
+"""`Synthesis`: a model of private households from which synthetic ones are drawn, with its files and errors.
 
 Households are drawn and written a chunk at a time into a directory beside its place, which is renamed when complete.
 """
@@ -46,7 +46,7 @@ QUESTION_COLUMNS = (
     "by_size",
     *QUESTION_NUMBERS,
 )
-MOST_ANSWERS = 2_000_000  # cells; tables beyond them have their row of questions, but no rows of answers
+MOST_ANSWERS = 2_000_000  # cells; larger tables have a row in questions.csv, but no rows of answers
 ID, PERSON = "household_id", "person"
 
 
@@ -85,12 +85,10 @@ class Synthesis(SynthesisContents):
             for record in records
         ]
         headers = ("asked", "how", "ρ", "noise on one count (standard deviation)")
-        asked = table(headers, rows, right=(2, 3), rest="fitted.rounds has all of them")
+        asked = table(headers, rows, right=(2, 3), rest="fitted.rounds lists all of them")
         spent = {f"{place}: {record.words}": float(record.rho) for place, record in enumerate(records, 1) if record.rho}
         bar = inline(lambda: stacked_bar(spent, rest="")) if spent else ""
-        return page(
-            self.title, facts, asked, paragraph("What each question took of ρ, in their order:" if bar else ""), bar
-        )
+        return page(self.title, facts, asked, paragraph("Cost (ρ) of each measurement, in order:" if bar else ""), bar)
 
     def questions(self) -> list[TableAccuracy]:
         """The errors of the model's own answers, estimated from the measurements; `save` has those of its files."""
@@ -138,7 +136,7 @@ def _list_attributes(attributes: tuple[Attribute, ...]) -> str:
 
 
 def is_microdata(folder: Path) -> bool:
-    """Does the directory hold synthetic households, rather than a release of group sizes?"""
+    """Return whether the directory holds synthetic households rather than a release of group sizes."""
     return any((folder / name).exists() for name in (HOUSEHOLDS, PERSONS, SCHEMA))
 
 
@@ -154,7 +152,7 @@ def write_microdata(
 
     def fill(folder: Path) -> list[str]:
         tally, drawn, again = _write_households(synthesis, folder, number, progress)
-        # A synthetic household stands for so many real ones, and for one where they agree with a released table.
+        # The real households per synthetic one; 1 if they agree with a released table.
         factor = synthesis.fitted.number / drawn if synthesis.table is None and drawn else 1.0
         written = write_accuracy(tally, factor, synthesis.evidence, folder)
         _write_measurements(synthesis, folder / MEASUREMENTS)
@@ -173,7 +171,7 @@ def write_microdata(
 
 
 def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int = 1) -> tuple[Any, Any]:
-    """A chunk of codes as two Arrow tables with labels, households numbered from `first_id` on."""
+    """Return a chunk of codes as two Arrow tables with labels, households numbered from `first_id` on."""
     import pyarrow as pa
 
     def labels(codes: NDArray[Any], attributes: tuple[Attribute, ...]) -> dict[str, Any]:
@@ -201,9 +199,9 @@ def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int = 1) -> 
 def _write_households(
     synthesis: SynthesisContents, folder: Path, number: int | None, progress: Progress
 ) -> tuple[Tally, int, int]:
-    """Draw and write chunk by chunk, one row group each, and count the workload's tables on the way.
+    """Draw and write chunk by chunk, one row group each, and count the workload's tables.
 
-    Returns the counts, how many households there are and how many of them were drawn again for the rules.
+    Returns the counts, the number of households and how many of them were drawn again because of the edit rules.
     """
     import pyarrow.parquet as pq
 
@@ -229,7 +227,7 @@ def _write_households(
 
 
 def write_accuracy(tally: Tally, factor: float, evidence: Evidence, folder: Path) -> int:
-    """Questions and answers of counted tables; returns how many answers were written."""
+    """Write queries and answers of counted tables; return how many answers were written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -249,7 +247,7 @@ def write_accuracy(tally: Tally, factor: float, evidence: Evidence, folder: Path
 
 
 def _question_row(place: int, accuracy: TableAccuracy) -> list[str]:
-    """A row of questions.csv; an empty cell is not known."""
+    """Return a row of questions.csv; an empty cell is unknown."""
     table = accuracy.table
     numbers = [getattr(accuracy, name) for name in QUESTION_NUMBERS]
     return [
@@ -264,7 +262,7 @@ def _question_row(place: int, accuracy: TableAccuracy) -> list[str]:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Names in one cell, spaces between them; one with a space in it is quoted: `csv.reader([cell], delimiter=" ")`.
+    """Join names in one cell with spaces; a name with a space is quoted: `csv.reader([cell], delimiter=" ")`.
 
     >>> print(join_names(["area", "own income"]))
     area "own income"
@@ -277,7 +275,7 @@ def join_names(names: Sequence[str]) -> str:
 def _answer_columns(
     place: int, marginal: Marginal, counts: Integers, factor: float, evidence: Evidence
 ) -> dict[str, Any]:
-    """The rows of answers.parquet for one table: each cell with its values in words, in the order of the flat table."""
+    """Return the rows of answers.parquet for one table: each cell with its values in words."""
     import pyarrow as pa
 
     schema, known, answer = evidence.schema, evidence.known(marginal), factor * counts
@@ -307,7 +305,7 @@ def _answer_columns(
 
 
 def measured_columns() -> Any:
-    """The columns of the file of measurements."""
+    """Return the columns of the file of measurements."""
     import pyarrow as pa
 
     kinds = {"measurement": pa.int32(), "cell": pa.int64(), "value": pa.int64(), "variance": pa.float64()}
@@ -315,7 +313,7 @@ def measured_columns() -> Any:
 
 
 def _write_measurements(synthesis: SynthesisContents, path: Path) -> None:
-    """First the noisy counts in the order of the statement's `measured`, then what was `published_exactly`."""
+    """Write first the noisy counts in the order of the statement's `measured`, then those `published_exactly`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -328,7 +326,7 @@ def _write_measurements(synthesis: SynthesisContents, path: Path) -> None:
 
 
 def _write_released_table(synthesis: SynthesisContents, folder: Path) -> Iterator[str]:
-    """The table that the households agree with and, if they have its levels, each leaf with the regions it lies in."""
+    """Write the table that the households agree with and, if they have its levels, each leaf with its ancestors."""
     released, schema = synthesis.table, synthesis.schema
     if released is None:
         return

@@ -1,8 +1,8 @@
-"""What `verify` does with synthetic households: it makes all files again from those that others follow from.
+"""The checks of `verify` for synthetic households: reproduce all files that follow from others.
 
-Households, measurements, the schema and the declared settings are read; the ordinary writer then writes households,
-errors, statement and data package once more. The fit of the model is not repeated: what it decided (which tables were
-chosen, and the households themselves) is taken as it is, and listed as an assumption.
+Households, measurements, the schema and the declared settings are read. The ordinary writer then writes households,
+errors, statement and data package once more. The fit of the model is not repeated: its results (the chosen tables and
+the households themselves) are not checked, and are listed as an assumption.
 """
 
 from __future__ import annotations
@@ -61,46 +61,46 @@ from tallytree.tables.households import NOT_CUT, OnBrokenRules
 
 @dataclass(frozen=True, eq=False)
 class StoredSynthesis(SynthesisContents):
-    """A synthesis whose households are those of a folder: there is no model to draw others from."""
+    """A synthesis whose households are those of a folder; it has no model to draw others from."""
 
     stored: Callable[[], Iterator[SyntheticHouseholds]] | None = None
 
     __repr__ = briefly
 
     def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
-        """The households of the folder, in its groups of rows."""
+        """Yield the households of the folder, one row group at a time."""
         assert self.stored is not None
         return self.stored()
 
 
 class SynthesisChecks:
-    """Synthetic households in a folder, and all that follows from them made again."""
+    """Synthetic households in a folder, and everything that follows from them, reproduced."""
 
-    content = "households keep the rules of the schema, and the released numbers by region and size"
+    content = "households satisfy the schema's edit rules and have the released numbers by region and size"
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self.folder, self.progress = folder, progress
         self.statement: dict[str, Any] = read_json(folder / PRIVACY)
         self.schema = Schema.from_json(read_json(folder / SCHEMA))
         self.remade = self._remade()
-        self._faults: list[str] = []  # of households, found while they are written again
+        self._faults: list[str] = []  # of households, collected while they are written again
         self._sizes: Integers = np.zeros(0, np.int64)  # households by the attributes of the released table and size
 
     @property
     def _redrawn(self) -> Any:
-        """How many households were drawn again for the rules, as stated."""
+        """Return the stated number of households that were drawn again because of the edit rules."""
         return self.statement.get("structure", {}).get("drawn_again", 0)
 
     @property
     def same_software(self) -> bool:
-        """Were the files made by the same versions on the same platform? Then all bytes have to be the same."""
+        """Return whether the same versions on the same platform wrote the files. Then all bytes must be equal."""
         return bool(self.statement["software"] == software())
 
     def _measured(self) -> tuple[dict[Marginal, Integers], tuple[Measured, ...]]:
-        """Tables that were published exactly, and noisy ones with the variances of the rounds that paid for them."""
+        """Return exactly published tables, and noisy ones with the variances of the rounds that paid for them."""
         rows = all_rows(self.folder / MEASUREMENTS)
         if rows.schema != measured_columns() or any(column.null_count for column in rows.columns):
-            raise ReleaseError(f"{MEASUREMENTS}: its columns are not those of measurements, or have gaps")
+            raise ReleaseError(f"{MEASUREMENTS}: its columns are not those of measurements, or have empty cells")
         which, cells, values = (rows[name].to_numpy() for name in ("measurement", "cell", "value"))
         noisy = [Marginal.from_json(table) for table in self.statement["measured"]]
         exact = [Marginal.from_json(row["table"]) for row in self.statement["published_exactly"]]
@@ -122,7 +122,7 @@ class SynthesisChecks:
         return published, tuple(found)
 
     def _remade(self) -> StoredSynthesis:
-        """All that the files are written from."""
+        """Return the contents that the files are written from."""
         statement, schema = self.statement, self.schema
         exact, measured = self._measured()
         chosen = method(statement["method"]["name"])
@@ -131,7 +131,7 @@ class SynthesisChecks:
         ]
         number = statement["real_households"]["number"]
         for table in measured:
-            if table.marginal == NUMBER:  # so it follows from this measurement, the first of it
+            if table.marginal == NUMBER:  # so it follows from this measurement, the first one of this table
                 number = max(1, int(table.values.sum()))
                 break
         rule, ledgered = statement["truncation"], statement["ledger"] == LEDGER
@@ -183,7 +183,7 @@ class SynthesisChecks:
         )
 
     def _levels(self, agreed: dict[str, Any]) -> RegionLevels:
-        """The regions that each leaf lies in, from the table of regions."""
+        """Return the ancestors of each leaf, from the table of regions."""
         attributes = tuple(self.schema.attribute(name) for name in agreed["levels"])
         rows = _csv_rows(self.folder / REGIONS)[1:]
         codes = [
@@ -202,7 +202,7 @@ class SynthesisChecks:
         write_microdata(self.remade, target, number=None, replace=False, progress=self.progress)
 
     def _households(self) -> Iterator[SyntheticHouseholds]:
-        """The households, a group of rows at a time, counted and checked on the way."""
+        """Yield the households, one row group at a time, and count and check them."""
         schema, table = self.schema, self.remade.table
         columns = {each.name: place for place, each in enumerate(schema.household)}
         by = [] if table is None else [columns[name] for name in table.attributes]
@@ -222,7 +222,7 @@ class SynthesisChecks:
                 levels = {} if table is None or table.levels is None else table.levels.added
                 for attribute, of_leaf in levels.items():
                     if (chunk.household[:, columns[attribute.name]] != of_leaf[chunk.household[:, by[0]]]).any():
-                        self._faults.append(f"a household is in another {attribute.name} than its leaf region is")
+                        self._faults.append(f"a household has another {attribute.name} than its leaf region")
                 if schema.structure is not None:
                     for rule in broken(part(chunk, schema, np.arange(len(chunk.sizes)))[0]):
                         rules[rule.words] += int(rule.households.sum())
@@ -234,63 +234,63 @@ class SynthesisChecks:
 
     @property
     def checks(self) -> dict[str, Callable[[], Iterator[str]]]:
-        """The checks that do not make files again, each by what it checks."""
+        """Return the checks that do not write files again, by description."""
         return {"the privacy costs follow from the neighbour relation and add up to the budget": self._cost_faults}
 
     def _cost_faults(self) -> Iterator[str]:
         synthesis = self.remade
         spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
         if spent > synthesis.budget.amount or any(past.cost <= 0 for past in synthesis.rounds):
-            yield f"the rounds cost {spent}, more than the budget {synthesis.budget.amount}, or one of them is free"
+            yield f"the rounds cost {spent}, more than the budget {synthesis.budget.amount}, or a round costs nothing"
         for table in synthesis.exact:
             if synthesis.neighbours.sensitivity(table, self.schema).l1:
                 yield f"{table.describe()} were published exactly although they are protected"
         for place, row in enumerate(self.statement["rounds"], start=1):
             cells = row.get("cells")
             if cells is not None and len(set(cells)) != len(cells):
-                yield f"round {place}: a cell is named twice"
+                yield f"round {place}: a cell is listed twice"
 
     def count_faults(self, *, same: bool) -> Iterator[str]:
-        """What is wrong with the households: broken rules, and numbers that are not the released ones."""
+        """Yield faults of the households: broken edit rules, and numbers that differ from the released ones."""
         yield from self._faults[:MOST_FAULTS]
         number = self.statement["synthetic_households"]
         if isinstance(self._redrawn, bool) or not 0 <= self._redrawn <= number:
-            yield f"{self._redrawn!r} of {number:,} households cannot have been drawn again"
+            yield f"{self._redrawn!r} of {number:,} households cannot be the number drawn again"
         if (table := self.remade.table) is None:
             return
         drawn = self._sizes[..., table.first_size : table.last_size + 1].copy()
         drawn[..., -1] = self._sizes[..., table.last_size :].sum(axis=-1)
         if self._sizes[..., : table.first_size].any():
-            yield "there are households of sizes that were not released"
+            yield "some households have sizes that were not released"
         for *codes, size in np.argwhere(drawn != table.counts)[:MOST_FAULTS]:
             values = (
                 self.schema.attribute(name).values[code] for name, code in zip(table.attributes, codes, strict=True)
             )
             cell = (*codes, size)
             yield (
-                f"{', '.join(values)}, size {table.first_size + size}: {drawn[cell]:,} synthetic households, and "
+                f"{', '.join(values)}, size {table.first_size + size}: {drawn[cell]:,} synthetic households, but "
                 f"{table.counts[cell]:,} were released"
             )
 
     # ---------------------------------------------------------------- assumptions
 
     def assumptions(self) -> Iterator[Assumption]:
-        """What the files state and cannot prove, field by field."""
+        """Yield the statements that the files cannot prove, field by field."""
         statement = self.statement
         stated = {
             "title": "the title",
-            "truncation": "by which rule persons were left out, if any were",
+            "truncation": "the rule by which persons were left out, if any",
             "ledger": "whether a ledger was charged",
-            "same_data_as": "for which other accounts of the same data a ledger was charged",
+            "same_data_as": "which other accounts of the same data were charged",
             "rounds.*.words": "which tables selections chose",
-            "rounds.*.candidates": "from how many tables selections chose",
-            "rounds.*.digest": "from which tables selections chose",
+            "rounds.*.candidates": "how many tables selections chose from",
+            "rounds.*.digest": "which tables selections chose from",
             "rounds.*.lost": "which selections were lost",
         }
         if not any(Marginal.from_json(table) == NUMBER for table in statement["measured"]):
             stated["real_households.number"] = "the number of real households, whose measurement is not in the files"
         for name in statement["method"]["options"]:
-            stated[f"method.options.{name}"] = f"that the method ran with this {name}"
+            stated[f"method.options.{name}"] = f"the method's option {name}"
         if statement["agreement"] is not None:
             stated["agreement.release_id"] = "the id of the release that households agree with"
             for name in statement["agreement"]["release_neighbours"]:
@@ -315,16 +315,16 @@ class SynthesisChecks:
 
 
 def _round(row: dict[str, Any]) -> Round:
-    """A round as the statement has it; its sensitivity and its noise are computed again."""
+    """Return a round as stated; its sensitivity and its noise are computed again."""
     if row["kind"] not in ("measure", "select", "select_cell"):
-        raise ReleaseError(f"{PRIVACY}: a round is of the kind {short(row['kind'])}, which is not known")
+        raise ReleaseError(f"{PRIVACY}: a round has the unknown kind {short(row['kind'])}")
     asked = ("table", "cells") if row["kind"] == "measure" else ("candidates", "digest")
     request = {name: row[name] for name in ("kind", *asked)}
     return Round(request, exact_number(row["cost"]), None if row["lost"] else {})
 
 
 def _words(row: dict[str, Any], schema: Schema) -> str:
-    """A round in words: of a measurement what its table says; of a selection as stated."""
+    """Return a round in words: for a measurement from its table, for a selection as stated."""
     if row["words"] is None or row["kind"] != "measure":
         return cast(str, row["words"])
     table = Marginal.from_json(row["table"])
@@ -335,20 +335,21 @@ def _words(row: dict[str, Any], schema: Schema) -> str:
 
 
 def _variance(paid: list[dict[str, Any]], table: Marginal, cells: Integers, schema: Schema) -> float:
-    """The variance of a measured table, from the first round that measured these cells of it; that is used up then."""
+    """Return the variance of the first unused round that measured these cells, and mark the round as used."""
     for row in paid:
         every = np.arange(table.cells(schema)) if row["cells"] is None else np.sort(np.array(row["cells"], np.int64))
         if Marginal.from_json(row["table"]) == table and np.array_equal(every, cells):
             paid.remove(row)
             return max(gaussian_variance(exact_number(row["scale"])), LEAST_VARIANCE)
-    raise ReleaseError(f"{MEASUREMENTS} has {table.describe()}, which no round of {PRIVACY} measured in these cells")
+    raise ReleaseError(f"{MEASUREMENTS} has {table.describe()}, but no round of {PRIVACY} measured these cells")
 
 
 def _chunk(homes: Any, people: Any, schema: Schema) -> SyntheticHouseholds:
     sizes = homes[SIZE].to_numpy()
     if len(sizes) and (sizes.min() < 0 or sizes.max() > schema.max_persons or sizes.sum() != people.num_rows):
         raise ReleaseError(
-            f"{HOUSEHOLDS}: a household has more than {schema.max_persons} persons, or {PERSONS} has not as many rows"
+            f"{HOUSEHOLDS}: a household has more than {schema.max_persons} persons, or {PERSONS} has another number of "
+            "rows"
         )
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     household, person = _codes(homes, schema.household, HOUSEHOLDS), _codes(people, schema.person, PERSONS)
@@ -356,7 +357,7 @@ def _chunk(homes: Any, people: Any, schema: Schema) -> SyntheticHouseholds:
 
 
 def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str) -> Codes:
-    """Labels as codes; one that the schema does not have is named (everything here is public)."""
+    """Return labels as codes; raise an error that names a label unknown to the schema (everything here is public)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -366,7 +367,7 @@ def _codes(rows: Any, attributes: tuple[Attribute, ...], name: str) -> Codes:
         found = pc.fill_null(pc.index_in(labels, pa.array(attribute.values, pa.string())), -1).to_numpy()
         for row in np.flatnonzero(found < 0)[:1]:
             told = labels[row].as_py()
-            raise ReleaseError(f"{name}: {attribute.name} has a value that the schema does not: {told!r}")
+            raise ReleaseError(f"{name}: {attribute.name} has a value that is not in the schema: {told!r}")
         codes[:, place] = found
     return codes
 
@@ -379,5 +380,5 @@ def _csv_rows(path: Path) -> list[list[str]]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ReleaseError(f"{PRIVACY} has {short(value)} where a text is expected")
+        raise ReleaseError(f"{PRIVACY} has {short(value)}; expected a text")
     return value

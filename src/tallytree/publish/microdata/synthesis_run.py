@@ -1,4 +1,4 @@
-"""`synthesize`: from private households to a `Synthesis`, the public value that households are drawn from."""
+"""`synthesize`: fit a public `Synthesis`, from which households are drawn, to private households."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from tallytree.tables.households import Households
 
 AnyRelease = Release | str | PathLike[str]
 
-JOURNAL = 1 << 20  # bytes for a journal's lines without the values of whole tables
-MOST_ROOM = 1 << 30  # that is taken at once; further rounds take what they need, each before it is begun
+JOURNAL = 1 << 20  # bytes for the lines of a journal without the values of complete tables
+MOST_ROOM = 1 << 30  # reserved at the start; later rounds reserve their space before they start
 
 
 @expecting(
-    households=instance(Households, "as tallytree.read_households makes them"),
+    households=instance(Households, "as tallytree.read_households returns them"),
     workload=optional(instance(Workload)),
     method=TEXT,
     options=optional(MAPPING),
@@ -171,7 +171,7 @@ def synthesize(
 
 @dataclass(frozen=True, eq=False)
 class SynthesisSettings:
-    """What a synthesis measures, with what it agrees and how it is called: the arguments of `synthesize`."""
+    """The arguments of `synthesize`: what to measure, the release to agree with, and the title."""
 
     budget: Budget
     unit: PrivacyUnit
@@ -188,16 +188,16 @@ class SynthesisSettings:
 
 @dataclass(frozen=True, eq=False)
 class ChosenMethod:
-    """What follows from the settings and the schema, without any private row."""
+    """The method and workload that follow from the settings and the schema, without any private row."""
 
     method: Method
     options: Options
-    workload: Workload  # of the whole, where there are regions
+    workload: Workload  # of the root, if there are regions
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedSynthesis:
-    """What a synthesis would do: all of it checked, nothing of it done."""
+    """A synthesis that was checked and not yet run."""
 
     settings: SynthesisSettings
     households: Households
@@ -208,16 +208,16 @@ class CheckedSynthesis:
 
 
 def choose_method(schema: Schema, settings: SynthesisSettings) -> ChosenMethod:
-    """The method, its options and the workload, if all can be used with this schema; no private row is needed.
+    """Return the method, its options and the workload if they fit this schema; no private row is needed.
 
     With tables by region, the workload is about the other attributes.
     """
     names = [attribute.name for attribute in (*schema.household, *schema.person)]
     for taken in (ID, PERSON):
         if taken in names:
-            raise SpecError(f"{taken!r} is a column of the synthetic tables; call the attribute something else")
+            raise SpecError(f"{taken!r} is a column of the synthetic tables; rename the attribute")
     if settings.regional is not None and (settings.release is None or settings.region is None):
-        raise SpecError("regional needs a release and region: the tree of regions is the release's")
+        raise SpecError("regional needs release and region: it uses the release's tree of regions")
     chosen = method(settings.method)
     options = chosen.prepared(schema, settings.options)
     if settings.regional is not None and settings.region is not None:
@@ -232,16 +232,16 @@ def choose_method(schema: Schema, settings: SynthesisSettings) -> ChosenMethod:
 def check_synthesis(
     households: Households, settings: SynthesisSettings, chosen: ChosenMethod | None = None
 ) -> CheckedSynthesis:
-    """All that `synthesize` refuses is refused here, and nothing is spent. `chosen` was chosen for the same schema."""
+    """Refuse everything that `synthesize` refuses; nothing is spent. `chosen` must be for the same schema."""
     schema, number, budget = households.schema, settings.number, settings.budget
     neighbours = HouseholdNeighbours(settings.unit, schema.max_persons, households.columns)
     chosen = choose_method(schema, settings) if chosen is None else chosen
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-        raise SpecError(f"number must be a whole number of at least 0, not {told(number)}")
+        raise SpecError(f"number must be a non-negative integer, not {told(number)}")
     check_households(households, neighbours, budget)
     there = number_of(households, neighbours) if neighbours.number_is_public else None
     if there == 0:
-        raise SpecError("there are no households, which is public under this unit: there is nothing to synthesize")
+        raise SpecError("there are no households (public under this unit), so nothing can be synthesized")
     release = _opened(settings.release)
     table = _table(schema, release, settings, neighbours, there)
     if table is not None and number not in (None, table.number):
@@ -266,7 +266,7 @@ def make_synthesis(
     resume: bool = False,
     progress: Progress = silent,
 ) -> Synthesis:
-    """Spend the budget round by round, and fit a model to what was measured."""
+    """Spend the budget round by round and fit a model to the measurements."""
     settings, households, chosen = checked.settings, checked.households, checked.chosen
     neighbours, table, country = checked.neighbours, checked.table, checked.country
     if charge.ledger is not None and table is not None:
@@ -317,7 +317,7 @@ def make_synthesis(
 
 
 def _opened(release: AnyRelease | None) -> tuple[Release, str | None] | None:
-    """A release, and its id if it was given as a directory."""
+    """Return a release, and its id if it was given as a directory."""
     if release is None or isinstance(release, Release):
         return None if release is None else (release, None)
     folder = Path(release)
@@ -331,18 +331,18 @@ def _table(
     neighbours: HouseholdNeighbours,
     number: int | None,
 ) -> SizeTable | None:
-    """The released table, if there is one and it can agree with these households."""
+    """Return the released table if it can agree with these households; None without a release."""
     if (release is None) != (settings.region is None):
-        raise SpecError("agreement with a release needs both: release, and region, the attribute with its leaf regions")
+        raise SpecError("to agree with a release, give both release and region (the attribute with its leaf regions)")
     if release is None or settings.region is None:
         if settings.by is not None:
-            raise SpecError("by says which attributes have the categories of a release, and no release is given")
+            raise SpecError("by names the attributes for a release's categories; give a release too")
         return None
     table = released_sizes(schema, *release, settings.region, settings.by)
     both = together(table.neighbours, table.budget, neighbours, settings.budget)
     if both.regions_are_public and table.number != number:
         raise SpecError(
-            f"the release has {table.number:,} households and the data {number:,}, both public: they are not "
+            f"the release has {table.number:,} households and the data {number:,}; both are public, so they are not "
             "about the same households"
         )
     return table
@@ -351,7 +351,7 @@ def _table(
 def released_sizes(
     schema: Schema, release: Release, release_id: str | None, region: str, by: Mapping[str, Any] | None = None
 ) -> SizeTable:
-    """The leaves of a release as the values of a household attribute."""
+    """Return the leaves of a release as the values of a household attribute."""
     tree, measurements = release.hierarchy, release.measurements
     by_region = np.moveaxis(tree.on_level(release.counts, tree.depth - 1), 0, 1)
     leaves = tree.regions.level_slice(tree.regions.depth - 1)

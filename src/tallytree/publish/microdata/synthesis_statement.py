@@ -1,6 +1,6 @@
-"""`SynthesisContents`: all that the files of synthetic households are written from, and what they state about it.
+"""`SynthesisContents`: everything that the files of synthetic households are written from, and their statements.
 
-Everything in it is public. The statements are `privacy.json` and the data package.
+All of it is public. The statements are `privacy.json` and the data package.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from tallytree.synthesis.workload import Workload
 from tallytree.tables.households import OnBrokenRules
 
 KIND = "synthetic households"
-OF_A_SELECTION = "each score is divided by the most that its own counts change between neighbours"
+OF_A_SELECTION = "each score is divided by the largest change of its counts between neighbouring data sets"
 COPIES = (
-    "Nor was there a guard against copies of the folder that the run kept its rounds in: a copy that was resumed too "
-    "would have drawn rounds again, and each adds to the cost."
+    "Nothing guarded against copies of the run's folder: a resumed copy would have drawn rounds again, and each adds "
+    "to the cost."
 )
 BROKEN = {"refuse": "refused: the data have none", "keep": "kept, and measured as they are"}
 
 
 @dataclass(frozen=True, eq=False)
 class SynthesisContents:
-    """A model of private households with all it was made from.
+    """A model of private households with everything it was fitted to.
 
-    `number` is how many households `draw` gives if not told otherwise.
+    `number` is the default number of households that `draw` returns.
     """
 
     workload: Workload
@@ -64,14 +64,14 @@ class SynthesisContents:
     neighbours: HouseholdNeighbours
     budget: Budget
     rounds: tuple[Round, ...]
-    exact: Mapping[Marginal, Integers]  # tables that the unit does not protect and that were taken as they are
+    exact: Mapping[Marginal, Integers]  # tables that the unit does not protect, published exactly
     truncation: str
     number: int
     title: str
-    table: SizeTable | None = None  # with which the households agree
-    truncated: bool = False  # may persons have been left out, by the rule in `truncation`?
-    on_broken_rules: OnBrokenRules = "keep"  # what was done with households of the data that break a rule
-    receipt: Receipt | None = field(default=None, repr=False)  # stays with the data holder; in no file
+    table: SizeTable | None = None  # that the households agree with
+    truncated: bool = False  # persons may have been left out, by the rule in `truncation`
+    on_broken_rules: OnBrokenRules = "keep"  # what was done with households of the data that break an edit rule
+    receipt: Receipt | None = field(default=None, repr=False)  # for the data holder; in no file
     folder: Path | None = field(default=None, repr=False)  # with the journal of its rounds; likewise
 
     __repr__ = briefly
@@ -88,32 +88,33 @@ class SynthesisContents:
 
     @property
     def ledgered(self) -> bool:
-        """Return whether the budget was taken from a ledger."""
+        """Return whether the budget was charged to a ledger."""
         return self.receipt is not None
 
     @property
     def same_data_as(self) -> tuple[str, ...]:
-        """Other accounts of the ledger that the same data are charged to."""
+        """Return other accounts of the ledger that the same data are charged to."""
         return () if self.receipt is None else self.receipt.same_data_as
 
     @property
     def evidence(self) -> Evidence:
-        """What was measured, as the report of errors takes it."""
+        """Return the measurements in the form that the error report takes."""
         return Evidence(self.schema, self.fitted.measured, self.exact)
 
     @property
     def together(self) -> Together | None:
-        """Return the joint privacy cost of this and the released table, if there is one."""
+        """Return the joint privacy cost of this synthesis and the released table, if any."""
         if self.table is None:
             return None
         return together(self.table.neighbours, self.table.budget, self.neighbours, self.budget)
 
     @property
     def truncation_note(self) -> str:
-        """What every description of the counts has to say about truncated households; empty if there are none."""
+        """Return the note about truncated households for every description of the counts; empty without truncation."""
         return f"All counts and errors describe the data as truncated. {self.truncation}" if self.truncated else ""
 
     def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
+<<<<<<< HEAD
         """Draw synthetic households as codes, in chunks.
 
         Parameters
@@ -129,6 +130,9 @@ class SynthesisContents:
         iterator of SyntheticHouseholds
             The chunks.
         """
+=======
+        """Yield synthetic households as codes, in chunks; with a released table, as many as it has."""
+>>>>>>> 307b49f5 (Write the messages, statements and reports of publication in plain English)
         if self.table is not None:
             if number not in (None, self.table.number):
                 raise SpecError(
@@ -144,8 +148,9 @@ class SynthesisContents:
 def privacy_statement(
     synthesis: SynthesisContents, *, number: int, left_out: int, drawn_again: int = 0
 ) -> dict[str, Any]:
-    """Everything a privacy reviewer asks for, in plain values; `left_out` cells of answers were not written, and
-    `drawn_again` of the households drawn at first broke a rule.
+    """Return everything that a privacy reviewer needs, in plain values.
+
+    `left_out` cells of answers were not written, and `drawn_again` households at first broke an edit rule.
     """
     neighbours, budget, made_by = synthesis.neighbours, synthesis.budget, synthesis.made_by
     spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
@@ -201,10 +206,10 @@ def privacy_statement(
 
 
 def describe_guarantee(synthesis: SynthesisContents, *, notes: bool = True) -> str:
-    """The guarantee in a few sentences; with `notes` also on truncated data and on a run without a ledger.
+    """Return the guarantee in a few sentences; with `notes` also about truncated data and a run without a ledger.
 
-    Households that agree with a released table depend on that release too, so all that can be promised of them is what
-    both promise together.
+    Households that agree with a released table depend on that release too. So the guarantee is the joint guarantee of
+    both.
     """
     budget, both = synthesis.budget, synthesis.together
     text = f"These synthetic households are {guarantee(budget)}. {describe_relation(synthesis.neighbours)}"
@@ -218,11 +223,11 @@ def describe_guarantee(synthesis: SynthesisContents, *, notes: bool = True) -> s
 
 
 def list_public_facts(synthesis: SynthesisContents) -> list[str]:
-    """What everybody is assumed to know."""
+    """Return the facts that everybody is assumed to know."""
     neighbours, both = synthesis.neighbours, synthesis.together
     facts = [
         "the schema: attributes, their values and bins, and the most persons of a household",
-        "the workload: which tables the synthetic households should get right",
+        "the workload: the tables that the synthetic households should answer well",
         *(["the number of households"] if neighbours.number_is_public else []),
     ]
     if both is not None:
@@ -233,28 +238,28 @@ def list_public_facts(synthesis: SynthesisContents) -> list[str]:
 
 
 def list_unprotected_facts(synthesis: SynthesisContents) -> list[str]:
-    """What the guarantee does not hide, however small the budget is."""
+    """Return the facts that the guarantee does not hide, no matter how small the budget is."""
     unit, both = synthesis.neighbours.unit.kind, synthesis.together
-    facts = ["what holds for the whole population and would be learned just as well without any one household"]
+    facts = ["facts about the whole population that would be learned just as well without any one household"]
     if unit == "one_group":
         facts.append("how many households there are")
     if both is not None and both.regions_are_public:
-        facts.append("in which region a household is, and so how many households every region has")
+        facts.append("the region of each household, and so the number of households in every region")
     if both is not None and both.categories_are_public:
         facts.append(f"what a household's {' and '.join(both.categories)} is, and so how many of each every region has")
     if both is not None and both.none_is_empty:
         facts.append("that every household has at least one person")
     if unit == "one_person_attributes":
         facts += [
-            "which households there are, their attributes and how many persons each has",
-            "whether a person is in the data at all",
-            "what two or more persons of a household have in common: only one person's attributes are hidden at a time",
+            "the households, their attributes and their numbers of persons",
+            "whether a person is in the data",
+            "facts about two or more persons of a household jointly: only one person's attributes are hidden at a time",
         ]
     return facts
 
 
 def list_rounds(synthesis: SynthesisContents) -> list[dict[str, Any]]:
-    """One row for each round, with all that its cost follows from."""
+    """Return one row for each round, with everything that its cost follows from."""
     steps = [step for step in synthesis.fitted.rounds if step.kind != "public"]
     words = [step.words for step in steps] if len(steps) == len(synthesis.rounds) else [None] * len(synthesis.rounds)
     rows, reasons = [], MeasurementReasons(synthesis.workload)
@@ -277,7 +282,7 @@ def list_rounds(synthesis: SynthesisContents) -> list[dict[str, Any]]:
 
 
 def _describe_measurement(request: dict[str, Any], cost: Fraction, synthesis: SynthesisContents) -> dict[str, Any]:
-    """A measurement's sensitivity and noise, from the neighbour relation alone."""
+    """Return a measurement's sensitivity and noise, from the neighbour relation alone."""
     table, cells, neighbours = Marginal.from_json(request["table"]), request["cells"], synthesis.neighbours
     if cells is None:
         sensitivity = neighbours.sensitivity(table, synthesis.schema)
@@ -295,7 +300,7 @@ def _describe_measurement(request: dict[str, Any], cost: Fraction, synthesis: Sy
 
 
 def describe_agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
-    """The released table that the households agree with, and the joint privacy cost."""
+    """Return the released table that the households agree with, and the joint privacy cost."""
     table, both = synthesis.table, synthesis.together
     if table is None or both is None:
         return None
@@ -325,7 +330,7 @@ def describe_agreement(synthesis: SynthesisContents) -> dict[str, Any] | None:
 
 
 def _root(value: Fraction) -> Fraction:
-    """The square root of a square."""
+    """Return the square root of a square."""
     root = Fraction(isqrt(value.numerator), isqrt(value.denominator))
     assert root**2 == value
     return root
@@ -335,7 +340,7 @@ def _root(value: Fraction) -> Fraction:
 
 
 def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
-    """The Frictionless data package that describes every table."""
+    """Return the Frictionless data package that describes every table."""
     schema = synthesis.schema
     home = {"name": "household_id", "type": "integer", "description": "numbers the synthetic households from 1"}
     person = {"name": "person", "type": "integer", "description": "numbers a household's persons from 1"}
@@ -383,7 +388,7 @@ ABOUT_COUNTS = {
 
 
 def _describe_attributes(attributes: tuple[Attribute, ...]) -> list[dict[str, Any]]:
-    """The columns with labels."""
+    """Return the columns with labels."""
     return [
         {"name": each.name, "type": "string", "constraints": {"required": True, "enum": list(each.values)}}
         for each in attributes

@@ -51,7 +51,7 @@ class RegionNames:
             some = [ids[region] for region in found[:6]]
             more = f" and {len(found) - 6} more" if len(found) > 6 else ""
             raise SpecError(
-                (f"{len(found)} regions are called {short(text)}; give one of the ids: {', '.join(some)}{more}")
+                f"{len(found)} regions are called {short(text)}; give one of the ids: {', '.join(some)}{more}"
             )
         words = {name.casefold(): name for name in (*ids, *self.hierarchy.names)}
         near = [words[word] for word in get_close_matches(text.casefold(), words, n=3, cutoff=0.6)]

@@ -1,7 +1,7 @@
-"""The file of measurements: a row for each region that was measured, with all its noisy numbers; and its strict reader.
+"""The file of measurements: one row per measured region with all its noisy values, and a strict reader.
 
 The regions are in another file beside it, the table of regions. Rows are in the order of the measurements and of the
-regions, and in groups of neighbouring regions, so that those of one region are read without the others.
+regions, and in groups of neighbouring regions. So the rows of one region are read without the others.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tallytree.publish.release.table_layout import REGIONS, read_regions, write_
 from tallytree.publish.untrusted import ParquetRows, check_room, parsed
 
 FORMAT = 3
-FACTS, SLACK = 1 << 16, 1.05  # bytes for what is not known before measuring, and how far an estimate is trusted
+FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are unknown before measuring, and a margin for the estimate
 MOST_ROWS = 1 << 40
 AT_A_TIME = 1 << 17  # regions in a group of rows
 VALUES_AT_A_TIME = 1 << 21
-# Arrays of all rows of the tree, or of all regions, that come before what was measured:
+# Arrays of all rows of the tree, or of all regions, that come before the measurements:
 PUBLIC, LISTED, TOTALS, PLACES = "region_totals", "listed_totals", "settled.totals", "settled.places"
-# What bad files lead to:
+# Errors that bad files can raise:
 UNREADABLE = (
     TallytreeError,
     OSError,
@@ -94,7 +94,7 @@ def write_measurements(measurements: Measurements, where: Any, tell: Tell = nobo
 
 
 def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, Any]:
-    """Everything but what is as long as there are regions: it says which of that is in the rows."""
+    """Return everything except the arrays with one entry per region, and which of these arrays are in the rows."""
     tree = measurements.hierarchy.regions
     return {
         "format": FORMAT,
@@ -113,7 +113,7 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
 
 
 def regions_beside(tree: Hierarchy, path: Path) -> None:
-    """Write the file of regions that measurements need beside them, and see it to the disk."""
+    """Write the file of regions beside measurements and sync it."""
     write_regions(tree, None, path)
     sync(path)
 
@@ -125,10 +125,10 @@ def room_for(
     totals: Integers | None,
     known: Measurements | None = None,
 ) -> int:
-    """How many bytes a plan's measurements will take at most, but for lists of sizes whose lengths are not known yet.
+    """Return the most bytes that a plan's measurements take, except for sorted lists of unknown length.
 
-    That is 9 for each value, and the id of each measured region, for the longest way that the plan may go. With the
-    answers of the first stage, `known`, the way and all lengths are known.
+    That is 9 for each value and the id of each measured region, for the largest branch of the plan. With `known`, the
+    answers of the first stage, the branch and all lengths are known.
     """
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     if known is not None:
@@ -138,7 +138,7 @@ def room_for(
 
 
 def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
-    """How many bytes the answers of the first stage will take at most; 0 where a plan has no such stage."""
+    """Return the most bytes that the first stage's answers take; 0 if a plan has no first stage."""
     first = [query for query in plan.queries if query.view in FIRST]
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     return _room_for(shell, first) if first else 0
@@ -152,12 +152,12 @@ def _room_for(shell: Measurements, queries: Sequence[MeasurementQuery]) -> int:
 
 
 def _length(tree: Hierarchy, rows: slice) -> int:
-    """Bytes of the ids of regions, and of where their values begin."""
+    """Return the bytes of the ids of regions and of the offsets of their values."""
     return len("".join(tree.ids[rows]).encode()) + 9 * int(rows.stop - rows.start)
 
 
 def _shape(shell: Measurements, query: MeasurementQuery) -> tuple[int, ...]:
-    """How many values a question gives; of lists whose lengths are not known yet, none."""
+    """Return how many values a measurement query gives; 0 for lists of unknown length."""
     _, regions = shell.regions_of(query.level, query.summed)
     if query.view != "sorted_sizes":
         return regions.stop - regions.start, shell.columns(query.view, query.sizes)
@@ -188,7 +188,7 @@ def load_measurements(path: str | PathLike[str]) -> Measurements:
 
 
 def read_measurements(path: Path, regions: Hierarchy | None = None) -> Measurements:
-    """The same; `regions` are those of the file beside it if they were read before."""
+    """Do the same; `regions` are those of the file beside it if they were read before."""
     try:
         with ParquetRows(path, most=MOST_ROWS) as file:
             check_room(file.rows, file.name)
@@ -199,11 +199,11 @@ def read_measurements(path: Path, regions: Hierarchy | None = None) -> Measureme
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
             return _read(file, facts, _tree(path, facts, regions))
     except UNREADABLE as error:
-        raise ReleaseError(f"{path} does not hold measurements that can be read: {error}") from None
+        raise ReleaseError(f"{path} is not a readable file of measurements: {error}") from None
 
 
 def _tree(path: Path, facts: dict[str, Any], regions: Hierarchy | None) -> Hierarchy:
-    """The tree that was measured: the regions in the file beside, by category where there are categories."""
+    """Return the measured tree: the regions in the file beside, by category if there are categories."""
     name = facts["hierarchy"]["file"]
     if not isinstance(name, str) or Path(name).name != name:
         raise ReleaseError("it does not say where its regions are")
@@ -214,7 +214,7 @@ def _tree(path: Path, facts: dict[str, Any], regions: Hierarchy | None) -> Hiera
 
 
 def tree_by_category(facts: dict[str, Any], regions: Hierarchy) -> Hierarchy:
-    """The regions, by the categories that the facts speak of, if they do."""
+    """Return the regions, by the categories in the facts, if any."""
     return regions.by_category(sizes_from_json(facts["neighbours"]).categories)
 
 
@@ -229,35 +229,35 @@ def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurem
     for piece in _measured(measurements):
         _fill(file, next(groups, None), piece)
     if next(groups, None) is not None:
-        raise ReleaseError("it holds more rows than its own description announces")
+        raise ReleaseError("it holds more rows than its description announces")
     return measurements
 
 
 def arrays_in(facts: dict[str, Any], tree: Hierarchy) -> Iterator[tuple[str, Hierarchy]]:
-    """The names of the arrays that a file's rows begin with, and the tree that each is of."""
+    """Return the names of the arrays that a file's rows begin with, and the tree that each belongs to."""
     if len(set(facts["in_rows"])) != len(facts["in_rows"]) or not {*facts["in_rows"]} <= {
         PUBLIC,
         LISTED,
         TOTALS,
         PLACES,
     }:
-        raise ReleaseError(f"it does not say in a way that is known what is in its rows: {facts['in_rows']!r}")
+        raise ReleaseError(f"its facts have an unknown entry for the contents of its rows: {facts['in_rows']!r}")
     return ((name, tree.regions if name == LISTED else tree) for name in facts["in_rows"])
 
 
 def stored_facts(schema: Any) -> dict[str, Any]:
-    """What `facts_of` gave, from a file's schema."""
+    """Return the result of `facts_of` from a file's schema."""
     facts: dict[str, Any] = parsed(schema.metadata[b"tallytree"], "the description of the measurements")
     return facts
 
 
 def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str, Integers]) -> Measurements:
-    """Measurements as a file describes them, with room for their values, which are still to be read.
+    """Return measurements as a file describes them, with empty arrays for the values that are still to be read.
 
     `known` are the arrays that the file's rows begin with.
     """
     if not all(isinstance(facts[name], bool) for name in ("ledgered", "regions_declared_public")):
-        raise ReleaseError("it does not say yes or no to ledgered and regions_declared_public")
+        raise ReleaseError("ledgered and regions_declared_public must be true or false")
     shell = Measurements(
         hierarchy=hierarchy,
         neighbours=sizes_from_json(facts["neighbours"]),
@@ -281,7 +281,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
     for part in facts["measured"]:
         summed = part.get("summed", False)
         if summed is not False and (summed is not True or not hierarchy.by.columns or part["level"] < 1):
-            raise ReleaseError("it has a sum over categories where there are none")
+            raise ReleaseError("it has a sum over categories but no categories")
         (_, regions), band = shell.regions_of(part["level"], summed), _band(part, shell.max_size)
         shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], band))
         if part["view"] == "sorted_sizes":
@@ -295,12 +295,12 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
 
 
 def _check_categories(shell: Measurements) -> None:
-    """Refuse facts about categories that contradict one another: estimators take them as they are."""
+    """Refuse facts about categories that contradict each other, since estimators do not check them."""
     neighbours, tree, listed = shell.neighbours, shell.hierarchy, shell.listed_totals
     if neighbours.categories != tree.by:
         raise ReleaseError("its regions have other categories than its neighbour relation")
     if neighbours.groups_listed != (listed is not None):
-        raise ReleaseError("it does not have the public totals over categories that its neighbour relation speaks of")
+        raise ReleaseError("it lacks the public totals over categories that its neighbour relation names")
     if listed is not None:
         regions = tree.regions
         if not np.array_equal(regions.aggregate(listed[regions.level_slice(regions.depth - 1)]), listed):
@@ -308,7 +308,7 @@ def _check_categories(shell: Measurements) -> None:
 
 
 def _band(part: dict[str, Any], max_size: int) -> Band | None:
-    """The band of sizes that a measurement is about; None for all sizes."""
+    """Return the size band of a measurement; None for all sizes."""
     if "sizes" not in part:
         return None
     band = MeasurementQuery(part["view"], part["level"], Fraction(1), Band(*part["sizes"])).sizes  # refuses other bands
@@ -341,7 +341,7 @@ class Piece(NamedTuple):
 
     name: str  # the measurement's number, or which array of all regions it is
     ids: Sequence[str]
-    starts: Integers | None  # of each region's values within the piece; None where all have as many
+    starts: Integers | None  # of each region's values within the piece; None if all have the same number
     values: NDArray[Any]
 
 
@@ -393,15 +393,15 @@ def _list_blocks(name: str, ids: Sequence[str], values: NDArray[Any], starts: In
 
 def _fill(file: ParquetRows, group: int | None, piece: Piece) -> None:
     if group is None:
-        raise ReleaseError("it does not hold the rows that its own description announces")
+        raise ReleaseError("it does not hold the rows that its description announces")
     rows = file.group(group)
     values = rows["values"].combine_chunks()
     flat = values.flatten()
     if values.null_count or flat.null_count or len(flat) != piece.values.size:
-        raise ReleaseError("some of its values are missing, or there are more than its own description announces")
+        raise ReleaseError("some of its values are missing, or there are more than its description announces")
     piece.values[...] = flat.to_numpy().reshape(piece.values.shape)
     if not rows.equals(_rows(piece)):
-        raise ReleaseError("its rows are not where its own description puts them")
+        raise ReleaseError("its rows are not where its description puts them")
 
 
 def _rows(piece: Piece) -> Any:

@@ -1,4 +1,4 @@
-"""`Query`: what a user asks a release, and the same in terms of the release's rows and sizes (`Scope`, `Sum`)."""
+"""`Query`: a user's query to a release, and its form in terms of the release's rows and sizes (`Scope`, `Sum`)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ MOST_NAMES = 3  # of regions in a sentence
 
 @dataclass(frozen=True)
 class Scope:
-    """Regions, none within another, and a value of each category; "all" is the sum over its values."""
+    """Disjoint regions, and a value of each category; "all" is the sum over its values."""
 
     regions: tuple[int, ...]
-    values: tuple[str, ...]  # in the order of the categories; none where there are none
+    values: tuple[str, ...]  # in the order of the categories; empty without categories
     words: str
-    area: str = ""  # the name of the area that is asked about, if it is one
+    area: str = ""  # the area's name, if the query is about an area
 
     @classmethod
     def of(cls, regions: Regions, by: By, tree: Hierarchy) -> Scope:
-        """What people say, in terms of a release's tree; unknown regions and values are a SpecError."""
+        """Resolve names against a release's tree; unknown regions and values raise a SpecError."""
         values, own = read_by(by, tree.by), tree.regions
         union = regions.regions if isinstance(regions, Area) else union_of(named_regions(regions, own), own)
         place = f"the area {regions.name}" if isinstance(regions, Area) else places(union, own)
@@ -51,18 +51,18 @@ class Scope:
 
     @property
     def over_all(self) -> bool:
-        """Is it about the sums over all categories?"""
+        """Return whether it is about the sums over all categories."""
         return bool(self.values) and set(self.values) == {ALL}
 
     def rows(self, tree: Hierarchy) -> tuple[int, ...]:
-        """The rows of the tree that add up to it, none within another."""
+        """Return the disjoint rows of the tree that add up to it."""
         if self.over_all and self.regions == (0,):
             return (0,)
         found: list[int] = tree.cell_rows[np.ix_(self.regions, tree.by.places_of(self.values))].ravel().tolist()
         return tuple(sorted(found))
 
     def table_row(self, tree: Hierarchy) -> int | None:
-        """The row of the released table that it is, as `TableRows` lays them out; None if it is none."""
+        """Return its row in the released table, as `TableRows` lays them out; None if it has no row of its own."""
         if len(self.regions) > 1:
             return None
         for place, margin in enumerate(margins(tree.by)):
@@ -71,17 +71,17 @@ class Scope:
         return self.rows(tree)[0]
 
     def by(self, tree: Hierarchy) -> dict[str, str]:
-        """The values by the categories' names."""
+        """Return the values by the categories' names."""
         return dict(zip(tree.by.names, self.values, strict=True))
 
 
 def area_scopes(areas: Sequence[Area], tree: Hierarchy) -> list[Scope]:
-    """The rows of the table of areas: of each area the sums over categories first, as regions have them."""
+    """Return the scopes of the table of areas: for each area the sums over categories first, as for regions."""
     return [Scope(area.regions, values, "", area.name) for area in areas for values in TableRows(tree).values]
 
 
 def unions_of(scopes: Sequence[Scope], tree: Hierarchy) -> Unions:
-    """The sums that scopes are about."""
+    """Return the sums that scopes are about."""
     whole = [scope.regions if scope.over_all else None for scope in scopes]
     return Unions.of_regions([scope.rows(tree) for scope in scopes], whole)
 
@@ -90,7 +90,7 @@ def unions_of(scopes: Sequence[Scope], tree: Hierarchy) -> Unions:
 
 
 def read_by(by: object, categories: Categories) -> tuple[str, ...]:
-    """A value of each category, "all" for one that is not named."""
+    """Return a value of each category, "all" for a category that is not named."""
     if by is not None and not isinstance(by, Mapping):
         raise SpecError(f'by is {told(by)}; expected a value for each category that is meant: {{"tenure": "rented"}}')
     if by and not categories.columns:
@@ -109,13 +109,13 @@ def read_by(by: object, categories: Categories) -> tuple[str, ...]:
 
 
 def values_of(category: str, categories: Categories) -> tuple[str, ...]:
-    """The values of a category, and "all" for their sum."""
+    """Return the values of a category, and "all" for their sum."""
     read_by({category: ALL}, categories)
     return next((*column.values, ALL) for column in categories.columns if column.name == category)
 
 
 def values_in_words(values: Sequence[str], categories: Categories) -> str:
-    """What comes after the place in a sentence: nothing where all values are meant.
+    """Return the words that follow the place in a sentence; empty if all values are meant.
 
     >>> by = Categories.of({"tenure": ["owned", "rented"]}, "group")
     >>> values_in_words(["rented"], by), values_in_words(["all"], by)
@@ -129,9 +129,9 @@ def values_in_words(values: Sequence[str], categories: Categories) -> str:
 
 
 def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
-    """Indices of regions by id or, where that is unique, by name; the root for None.
+    """Return indices of regions by id or by unique name; the root for None.
 
-    A branch that was carried down bears its name on several levels and is the same place on all of them.
+    A branch that was carried down has its name on several levels and is the same place on all of them.
     """
     if regions is None:
         return [0]
@@ -147,7 +147,7 @@ def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
 
 
 def regions_of_level(hierarchy: Hierarchy, level: str, within: Regions = None) -> list[str]:
-    """The ids of all regions of a level, or of those within some regions."""
+    """Return the ids of all regions of a level, or of those within some regions."""
     if level not in hierarchy.levels:
         raise SpecError(f"there is no level {told(level)}; {did_you_mean(level, hierarchy.levels)}")
     inside = np.zeros(len(hierarchy), dtype=np.bool_)
@@ -163,7 +163,7 @@ def regions_of_level(hierarchy: Hierarchy, level: str, within: Regions = None) -
 
 
 def union_of(regions: Iterable[int], hierarchy: Hierarchy) -> tuple[int, ...]:
-    """The regions without those that lie within another of them."""
+    """Return the regions without those that lie within another of them."""
     named, kept = set(regions), []
     for region in sorted(named):
         above = int(hierarchy.parents[region])
@@ -175,7 +175,7 @@ def union_of(regions: Iterable[int], hierarchy: Hierarchy) -> tuple[int, ...]:
 
 
 def places(regions: Sequence[int], hierarchy: Hierarchy) -> str:
-    """Regions for a sentence: names, with ids where those say more."""
+    """Return regions for a sentence: names, with ids where the name is ambiguous."""
     texts = []
     for region in regions[:MOST_NAMES]:
         name, identity = hierarchy.names[region], hierarchy.ids[region]
@@ -186,7 +186,7 @@ def places(regions: Sequence[int], hierarchy: Hierarchy) -> str:
 
 
 def row_in_words(row: int, tree: Hierarchy) -> str:
-    """A row of the tree for a sentence: its region, with its category if it is of one."""
+    """Return a row of the tree for a sentence: its region, and its category if any."""
     if not tree.by.columns or row == 0:
         return places([row], tree)
     level = int(tree.level_of[row])
@@ -197,7 +197,7 @@ def row_in_words(row: int, tree: Hierarchy) -> str:
 
 
 def listed(texts: Sequence[str]) -> str:
-    """a, b and c.
+    """Join texts as in "a, b and c".
 
     >>> listed(["a", "b", "c"]), listed(["a"])
     ('a, b and c', 'a')
@@ -216,21 +216,21 @@ KINDS: tuple[QueryKind, ...] = get_args(QueryKind)
 _COMPARED = re.compile(r"(>=|<=|>|<|=)?\s*(\d+)")
 _SPANNED = re.compile(r"(\d+)\s*(?:-|–|\.\.|…|to)\s*(\d+)")
 _OPEN = re.compile(r"(\d+)\s*(?:\+|or more)")
-MOST_DIGITS = 18  # of a size in a question
+MOST_DIGITS = 18  # of a size in a query
 HOW = 'write ">=6", "<=2", "3-5", "7+", "0", or several of them as in "1,2,7+"'
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Groups (or, with `entities`, their sizes) of some sizes in the union of regions, none within another."""
+    """The groups (or, with `entities`, their entities) of some sizes in a union of disjoint regions."""
 
     regions: tuple[int, ...]  # rows of the release's tree
     sizes: tuple[int, ...]
     entities: bool = False
-    over_all: tuple[int, ...] | None = None  # its regions, where it is a sum over all categories
+    over_all: tuple[int, ...] | None = None  # its regions, for a sum over all categories
 
     def of(self, counts: Integers, first_size: int) -> int:
-        """Its value for counts `[regions, sizes]`."""
+        """Return its value for counts `[regions, sizes]`."""
         regions, columns = np.array(self.regions), np.array(self.sizes) - first_size
         by_size = counts[regions[:, None], columns].sum(axis=0)
         return int(by_size @ np.array(self.sizes)) if self.entities else int(by_size.sum())
@@ -274,23 +274,23 @@ class Query:
 
 @dataclass(frozen=True)
 class ResolvedQuery:
-    """A query in terms of a release's rows and sizes: one sum, or two and the kind of their comparison."""
+    """A query in terms of a release's rows and sizes: one sum, or two sums and how to compare them."""
 
     kind: QueryKind
     one: Sum
     other: Sum | None
     words: str
     scope: Scope
-    row: int | None = None  # of the released table (see `TableRows`), where one row is asked about
+    row: int | None = None  # of the released table (see `TableRows`), if the query is about one row
 
     @property
     def cell(self) -> tuple[int, int] | None:
-        """Row and size where a single cell of the table is asked for."""
+        """Return row and size if the query is about a single cell of the table."""
         alone = self.kind == "sum" and self.row is not None and len(self.one.sizes) == 1
         return (self.row, self.one.sizes[0]) if alone and self.row is not None else None
 
     def value(self, counts: Integers, first_size: int) -> float | None:
-        """What counts `[regions, sizes]` answer; None where the denominator is zero."""
+        """Return the answer for counts `[regions, sizes]`; None if the denominator is zero."""
         one = self.one.of(counts, first_size)
         if self.other is None:
             return one
@@ -300,7 +300,7 @@ class ResolvedQuery:
         return one / other if other else None
 
     def bounds(self, public: Callable[[Sum], int | None], sizes: range) -> Ends:
-        """The least and the greatest value that is possible at all; `public` tells numbers of groups that are."""
+        """Return the least and the greatest possible value; `public` returns a public number of groups or None."""
         if self.kind == "share":
             return 0.0, 1.0
         if self.kind == "mean":
@@ -313,7 +313,7 @@ class ResolvedQuery:
 
 
 def resolve(query: Query, tree: Hierarchy, known: range) -> ResolvedQuery:
-    """A query in terms of the rows of a tree and of known sizes; raises SpecError for what is not known."""
+    """Resolve a query against the rows of a tree and known sizes; unknown names raise SpecError."""
     expect(query, instance(Query, 'Query("share", "Oregon", ">=6")'), "query")
     for name in ("by", "to_by", "of"):
         expect(getattr(query, name), optional(MAPPING), name)
@@ -327,7 +327,7 @@ def resolve(query: Query, tree: Hierarchy, known: range) -> ResolvedQuery:
         other, words = _share(query, one, tree, known)
     elif query.kind == "mean":
         if len(sizes) != len(known):
-            raise SpecError("a mean size is over all sizes; leave the sizes out")
+            raise SpecError("a mean is over all sizes; leave the sizes out")
         one, other, words = replace(one, entities=True), one, f"mean size of the groups in {scope.words}"
     elif query.kind in ("ratio", "difference"):
         second = Scope.of(query.to, query.to_by, tree)
@@ -340,15 +340,15 @@ def resolve(query: Query, tree: Hierarchy, known: range) -> ResolvedQuery:
 def split_query(
     query: Query, tree: Hierarchy, level: str | None = None, areas: object = None, category: str | None = None
 ) -> list[Query]:
-    """The same query for each region of a level, each area, or each value of a category and their sum."""
+    """Return the same query for each region of a level, each area, or each value of a category and their sum."""
     expect(query, instance(Query), "query")
     if sum(one is not None for one in (level, areas, category)) != 1:
-        raise SpecError("ask for each region of a level, for each area, or for each value of a category: one of these")
+        raise SpecError("give exactly one of level, areas and category")
     if level is not None:
         return [replace(query, regions=region) for region in regions_of_level(tree.regions, level, query.regions)]
     if areas is not None:
         if query.regions is not None:
-            raise SpecError("a query for each area names no regions; leave the regions out")
+            raise SpecError("a query for each area cannot name regions; leave them out")
         return [replace(query, regions=area) for area in read_areas(areas, tree.regions)]
     assert category is not None
     values = [{category: value} for value in values_of(category, tree.by)]
@@ -360,12 +360,15 @@ def _sum(scope: Scope, sizes: tuple[int, ...], tree: Hierarchy) -> Sum:
 
 
 def _share(query: Query, one: Sum, tree: Hierarchy, known: range) -> tuple[Sum, str]:
-    """What a share is of, and the query in words: a share of sizes, or with `of` one of values of categories."""
+    """Return the denominator of a share, and the query in words.
+
+    It is a share of sizes or, with `of`, of values of categories.
+    """
     by, of = query.by or {}, query.of or {}
     if not of and len(one.sizes) == len(known):
-        raise SpecError("the share of all sizes is 1 by definition; name the sizes whose share is wanted")
+        raise SpecError("the share of all sizes is always 1; give sizes")
     if ALL in of.values():
-        raise SpecError(f"the share of {ALL!r} is 1 by definition; name a value of the category")
+        raise SpecError(f"the share of {ALL!r} is always 1; give a value of the category")
     if twice := [name for name in of if name in by]:
         raise SpecError(f"both by and of have a value of {twice[0]!r}; leave it out of one of them")
     whole = Scope.of(query.regions, query.by, tree)
@@ -386,10 +389,11 @@ def _groups(sizes: Sequence[int], known: range, place: str) -> str:
 
 
 def sizes_in(text: Sizes, known: range) -> tuple[int, ...]:
-    """The sizes that a text or a list of numbers names, ascending; None names all.
+    """Return the sizes in a text or a list of numbers, ascending; None means all.
 
-    `known` are the sizes that a release counts, the last of which stands for all larger ones too: so sizes beyond it
-    cannot be distinguished, and a range that reaches beyond it is refused. An empty choice is refused too.
+    `known` are the sizes that a release counts. The last one stands for all larger ones too, so sizes beyond it cannot
+    be
+    distinguished, and a range that reaches beyond it is refused. An empty choice is refused too.
 
     >>> sizes_in("1,3-4,6+", range(1, 8)), sizes_in("< 3", range(0, 8)), sizes_in(7, range(1, 8))
     ((1, 3, 4, 6, 7), (0, 1, 2), (7,))
@@ -408,7 +412,7 @@ def sizes_in(text: Sizes, known: range) -> tuple[int, ...]:
         found = set()
         for size in given:
             if isinstance(size, bool) or not isinstance(size, Integral):
-                raise SpecError(f"{told(size)} is not a size; expected a whole number")
+                raise SpecError(f"{told(size)} is not a size; expected an integer")
             found.add(int(size))
     if not found:
         raise SpecError(f"the sum is empty: {_quoted(text)} holds none of the sizes {_known(known)}")
@@ -418,7 +422,7 @@ def sizes_in(text: Sizes, known: range) -> tuple[int, ...]:
 
 
 def sizes_in_words(sizes: Sequence[int], known: range) -> str:
-    """Sizes for a sentence; nothing where they are all.
+    """Return sizes for a sentence; empty if they are all.
 
     >>> sizes_in_words([1, 2, 3, 6], range(0, 7)), sizes_in_words([4], range(1, 7))
     ('sizes 1 to 3 and 6 or more', 'size 4')
@@ -445,7 +449,7 @@ def sizes_in_words(sizes: Sequence[int], known: range) -> str:
 
 
 def _part(part: str, text: str, known: range) -> range:
-    """One part of a list of sizes."""
+    """Return one part of a list of sizes."""
     if found := _OPEN.fullmatch(part):
         return _from(int(found[1]), known)
     if found := _SPANNED.fullmatch(part):
@@ -453,7 +457,7 @@ def _part(part: str, text: str, known: range) -> range:
             _check(size, known)
         return range(int(found[1]), int(found[2]) + 1)
     if not (found := _COMPARED.fullmatch(part)):
-        raise SpecError(f"{short(text)} does not name sizes that can be read; {HOW}")
+        raise SpecError(f"{short(text)} is not a list of sizes; {HOW}")
     sign, size = found[1], int(found[2])
     if sign == ">=":
         return _from(size, known)
@@ -478,7 +482,7 @@ def _check(size: int, known: range) -> None:
     if size in known:
         return
     if size == 0:
-        raise SpecError("there is no size 0: the list of groups is private, so empty groups are not counted")
+        raise SpecError("this release has no size 0: the list of groups is private, so empty groups are not counted")
     raise SpecError(f"there is no size {short(size)}; this release counts the sizes {_known(known)}")
 
 

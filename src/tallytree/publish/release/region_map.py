@@ -1,8 +1,9 @@
-"""`RegionMap`: regions coloured by an answer about each, hatched where the answer is too uncertain for its colour.
+"""`RegionMap`: regions coloured by the answer to a query; hatched if the answer is too uncertain for its colour.
 
 Colours are five classes of equal width between the least and the greatest value. A region is hatched if its guaranteed
-interval reaches beyond the classes next to its own, or if there is none: then its colour says little. Every area has
-its name, value and interval as a title, and a table has the same for those who do not see colours.
+interval reaches beyond the classes next to its own, or if it has no guaranteed interval: its colour then means little.
+Every area has its name, value and interval as a title. A table gives the same information to readers who do not see
+colours.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report.maps import WIDTH, Map
 
-COLOURS = ("#e3eef6", "#b3d1e6", "#78aed2", "#3f86b8", "#0b559f")  # light to dark: readable in grey, too
+COLOURS = ("#e3eef6", "#b3d1e6", "#78aed2", "#3f86b8", "#0b559f")  # light to dark: also readable in grey
 NO_COLOUR = "#f2f2f2"
-# White beside black, so that it is seen on light and on dark.
+# White beside black, so that it is visible on light and dark colours.
 HATCH = (
     '<pattern id="tallytree-hatch" width="14" height="14" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<rect width="3" height="14" fill="#fff"/><rect x="3" width="2" height="14" fill="#222"/></pattern>'
@@ -33,7 +34,7 @@ ROW = 44  # of the legend, in the drawing's units
 
 @dataclass(frozen=True)
 class RegionMap:
-    """A map that shows itself in a notebook; `svg` is the drawing, and `save` writes it to a file."""
+    """A map that a notebook displays; `svg` is the drawing, and `save` writes it to a file."""
 
     title: str
     places: Map
@@ -44,7 +45,7 @@ class RegionMap:
 
     @property
     def svg(self) -> str:
-        """The drawing with its legend, as SVG that needs nothing else."""
+        """Return the drawing with its legend as a self-contained SVG."""
         ends = _classes([answer.released for answer in self.answers])
         areas = "".join(
             self._area(outline.path, name, answer, ends)
@@ -60,10 +61,10 @@ class RegionMap:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing as an .svg file."""
+        """Write the drawing to an .svg file."""
         target = Path(path)
         if target.suffix != ".svg":
-            raise SpecError(f"a map is saved as .svg, not as {target.name}")
+            raise SpecError(f"a map is saved to a .svg file, not to {target.name}")
         target.write_text(self.svg, encoding="utf-8")
         return target
 
@@ -79,7 +80,7 @@ class RegionMap:
     def _left_out(self) -> str:
         told = []
         if self.places.unmatched:
-            told.append(f"{self.places.unmatched:,} areas of the file are no region of the release.")
+            told.append(f"{self.places.unmatched:,} areas of the file are not regions of the release.")
         if self.places.without:
             told.append(f"{self.places.without:,} regions have no area in the file.")
         return " ".join(told)
@@ -112,7 +113,7 @@ class RegionMap:
 
 
 def uncertain(answer: Answer, ends: Sequence[float]) -> bool:
-    """Does the guaranteed interval reach beyond the classes next to the released value's, or is there none?"""
+    """Return whether the guaranteed interval is missing or reaches beyond the neighbouring classes."""
     if answer.released is None or answer.guaranteed is None:
         return True
     step = (ends[-1] - ends[0]) / len(COLOURS)
@@ -121,7 +122,7 @@ def uncertain(answer: Answer, ends: Sequence[float]) -> bool:
 
 
 def _classes(values: Sequence[float | None]) -> tuple[float, ...]:
-    """The ends of the classes, from the least to the greatest value."""
+    """Return the ends of the classes, from the least to the greatest value."""
     found = [value for value in values if value is not None and math.isfinite(value)] or [0.0]
     low, high = min(found), max(found)
     if high == low:

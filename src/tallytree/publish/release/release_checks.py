@@ -1,7 +1,7 @@
-"""What `verify` does with a release: it makes the release again from its measurements and declared settings.
+"""The checks of `verify` for a release: reproduce it from its measurements and declared settings.
 
-The checks beside that do not use our own estimators: privacy costs from the neighbour relation, the variance of the
-noise, and counts that are not negative, add up, and keep the totals that are known.
+The other checks do not use tallytree's estimators: privacy costs from the neighbour relation, the variance of the
+noise, and non-negative counts that add up and keep the known totals.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from tallytree.publish.release.value import Release
 from tallytree.publish.statement import Assumption, software
 from tallytree.publish.untrusted import check_room, read_json
 
-LARGEST_VALUE = 1 << 53  # of a measurement, either way: estimators compute with such numbers exactly
-TYPICAL = "typical intervals, which were not computed again, as asked"
+LARGEST_VALUE = 1 << 53  # largest absolute value of a measurement: estimators compute with such numbers exactly
+TYPICAL = "typical intervals, which were not computed again (typical=False)"
 
 
 class ReleaseChecks:
-    """A release in a folder, and the same release made again."""
+    """A release in a folder, and the same release reproduced."""
 
-    content = "counts are non-negative integers that add up and keep the totals that are known"
+    content = "counts are non-negative integers that add up and keep the known totals"
 
     def __init__(self, folder: Path, progress: Progress, *, typical: bool) -> None:
         self.folder, self.progress, self.typical = folder, progress, typical
@@ -51,26 +51,26 @@ class ReleaseChecks:
         self.measurements = load_measurements(folder / MEASUREMENTS)
         check_room(len(self.measurements.hierarchy) * self.measurements.columns("counts"), MEASUREMENTS)
         if any(magnitude(part.values) > LARGEST_VALUE for part in self.measurements.measured):
-            raise ReleaseError(f"{MEASUREMENTS} holds numbers that no count with noise can be")
+            raise ReleaseError(f"{MEASUREMENTS} holds numbers that are too large for noisy counts")
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The stated mechanism that estimated the counts."""
+        """Return the stated mechanism that estimated the counts."""
         return stated_mechanism(self.statement)
 
     @cached_property
     def stored(self) -> Release:
-        """The release as the files have it; where they are those that were made again, there is no need to read it."""
+        """Return the release in the files, or the reproduced one if the files are identical."""
         return Release.load(self.folder)
 
     @property
     def same_software(self) -> bool:
-        """Was the release made by the same versions on the same platform? Then all bytes have to be the same."""
+        """Return whether the same versions on the same platform wrote the release. Then all bytes must be equal."""
         return bool(self.statement["software"] == software())
 
     @cached_property
     def remade(self) -> Release:
-        """The release that follows from the measurements and the declared settings."""
+        """Return the release that follows from the measurements and the declared settings."""
         statement, measurements, mechanism = self.statement, self.measurements, self.mechanism
         start = perf_counter()
         estimate = mechanism.estimated(measurements, in_percent("estimating again", self.progress))
@@ -92,18 +92,18 @@ class ReleaseChecks:
         return replace(release, error_bars=self._with_stated_typical(release.error_bars)) if known else release
 
     def write(self, target: Path) -> None:
-        """Write the release that was made again."""
+        """Write the reproduced release."""
         self.remade.save(target, progress=self.progress)
 
     def _is_another_optimum(self, counts: Integers) -> bool:
-        """Are the counts of other software as near as these? Of several optima it may have taken another."""
+        """Return whether the stated counts are as close as these: there may be several optima."""
         certified = self.mechanism.certified
         if certified is None or np.array_equal(self.stored.counts, counts):
             return False
         return certified(self.measurements, self.stored.counts)
 
     def _with_stated_typical(self, bars: ErrorBars) -> ErrorBars:
-        """The error bars with typical intervals as the files have them."""
+        """Return the error bars with typical intervals as the files have them."""
         found = self.stored.error_bars
         reach = {
             what: {level: {**found.reach[what][level], **kinds} for level, kinds in levels.items()}
@@ -119,15 +119,15 @@ class ReleaseChecks:
 
     @property
     def checks(self) -> dict[str, Callable[[], Iterator[str]]]:
-        """The checks that do not make the release again, each by what it checks."""
+        """Return the checks that do not reproduce the release, by description."""
         return {
             "the privacy costs follow from the neighbour relation and add up to the budget": self._cost_faults,
             "the noise has the stated variance": self._noise_faults,
-            "what was measured is what the mechanism asks for": self._plan_faults,
+            "the measurements are those that the mechanism plans": self._plan_faults,
         }
 
     def count_faults(self, *, same: bool) -> Iterator[str]:
-        """What is wrong with the counts in the files; with `same` files those are the counts that were made again."""
+        """Yield faults of the counts in the files; with `same` files these are the reproduced counts."""
         measurements, tree = self.measurements, self.measurements.hierarchy
         release = self.remade if same else self.stored
         check_counts(release.counts, measurements, self.mechanism)
@@ -168,7 +168,7 @@ class ReleaseChecks:
                 yield f"the noise of {part.view} on level {part.level} does not have the stated variance"
 
     def _plan_faults(self) -> Iterator[str]:
-        """The plan of the mechanism that was asked for, and what follows from its first stage."""
+        """Yield faults of the requested mechanism's plan, and of what follows from its first stage."""
         known, fallback = self.measurements, stated_fallback(self.statement)
         asked = self.mechanism if fallback is None else fallback.asked
         asked.check(known.neighbours, known.hierarchy)
@@ -181,7 +181,7 @@ class ReleaseChecks:
             plan = plan.branch(below=branch.below)
         wanted = {(one.view, one.level, one.share, one.sizes, one.summed) for one in plan.queries}
         if wanted != {(part.view, part.level, part.share, part.sizes, part.summed) for part in known.measured}:
-            yield f"{asked.name} with the options in {PRIVACY} does not ask for what was measured"
+            yield f"{asked.name} with the options in {PRIVACY} does not plan these measurements"
         first = tuple(part for part in known.measured if part.view in FIRST)
         facts = asked.derive_facts(replace(known, measured=first, first_stage=FirstStageFacts()))
         if facts.max_size != known.first_stage.max_size or not _same(facts.totals, known.first_stage.totals):
@@ -190,16 +190,16 @@ class ReleaseChecks:
             yield f"the lengths of lists in {MEASUREMENTS} do not follow from the totals that were measured"
         instead = [(one.name, one.options) for one in instead_of(asked, known)]
         if fallback is not None and (self.mechanism.name, self.mechanism.options) not in instead:
-            yield f"{PRIVACY}: {self.mechanism.name} is none of those that stand in for {asked.name}"
+            yield f"{PRIVACY}: {self.mechanism.name} is not a fallback for {asked.name}"
 
     # ---------------------------------------------------------------- assumptions
 
     def assumptions(self) -> Iterator[Assumption]:
-        """What the files state and cannot prove."""
+        """Yield the statements that the files cannot prove."""
         yield Assumption(f"{PRIVACY}: title", "the title (the same in all files)")
         if "failed_because" in self.statement["mechanism"]:
             place = f"{PRIVACY}: mechanism.failed_because"
-            yield Assumption(place, "why another mechanism than the one asked for was used")
+            yield Assumption(place, "why another mechanism than the requested one was used")
         values = "the noisy measurements are those that were drawn; all other numbers are checked to follow from them"
         yield Assumption(f"{MEASUREMENTS}: rows.value", values)
         holder = (

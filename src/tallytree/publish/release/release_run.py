@@ -1,4 +1,4 @@
-"""`release`: check, measure, estimate. And `resume`, from measurements that a run kept."""
+"""`release`: check, measure, estimate. `resume`: continue from the measurements that a run stored."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Design:
-    """How a budget is spent: on whose protection, by which mechanism, and how the levels share it."""
+    """How a budget is spent: privacy unit, mechanism, and allocation over the levels."""
 
     budget: Budget
     unit: PrivacyUnit | str
@@ -63,7 +63,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Publication:
-    """What is published beside the counts, and how it is called."""
+    """What is published beside the counts, and its title."""
 
     title: str = "Groups by region and size"
     intervals: Which = "all"
@@ -83,7 +83,7 @@ class Publication:
         confidence: float,
         areas: Mapping[str, Any] | None,
     ) -> Publication:
-        """What is to be published of these data; `areas` are sources of areas by what these are called."""
+        """Return what is to be published; `areas` are sources of areas by kind."""
         found = areas_to_publish(areas, data.hierarchy, data.max_size + 1)
         return cls(title or cls.title, checked_which(intervals), checked_level(confidence), found)
 
@@ -93,7 +93,7 @@ AS_USUAL = Publication()
 
 @dataclass(frozen=True, eq=False)
 class CheckedRelease:
-    """What a release would do: all of it checked by public facts, nothing of it done."""
+    """A release that was checked against public facts and not yet run."""
 
     group_sizes: GroupSizes
     neighbours: Neighbours
@@ -221,14 +221,14 @@ def release(
 
 def _how_to_go_on(run: RunFolder | None) -> str:
     folder = None if run is None else str(run.folder)
-    return f"To go on, call release again with keep={folder!r}, or resume({folder!r}) if it holds measurements."
+    return f"To continue, call release again with keep={folder!r}, or resume({folder!r}) if it holds measurements."
 
 
 def decide(group_sizes: GroupSizes, design: Design, progress: Progress = silent) -> tuple[Neighbours, Mechanism, Plan]:
-    """The neighbour relation, the mechanism and its plan, from public facts alone; nothing is spent.
+    """Return the neighbour relation, the mechanism and its plan from public facts alone; nothing is spent.
 
-    What cannot be released is refused. `auto` with a public prior, and no options of a certain mechanism, is decided by
-    predictions.
+    Impossible releases are refused. `auto` with a public prior, and without options of a specific mechanism, chooses by
+    predicted error.
     """
     hierarchy, neighbours = group_sizes.hierarchy, Neighbours.of(group_sizes, design.unit)
     chosen: str | Mechanism = design.mechanism
@@ -247,7 +247,7 @@ def decide(group_sizes: GroupSizes, design: Design, progress: Progress = silent)
 def check_release(
     group_sizes: GroupSizes, design: Design, publication: Publication, progress: Progress = silent
 ) -> CheckedRelease:
-    """All that `release` refuses by public facts is refused here, and nothing is spent."""
+    """Refuse everything that `release` refuses by public facts; nothing is spent."""
     neighbours, mechanism, plan = decide(group_sizes, design, progress)
     hierarchy, divided = group_sizes.hierarchy, {"shares": design.shares, "priority": design.priority}
     found = warn_of_plan(mechanism, plan, neighbours, hierarchy, **divided)  # type: ignore[arg-type]
@@ -264,7 +264,7 @@ def make_release(
     noise: NoiseSource = "tallytree",
     progress: Progress = silent,
 ) -> Release:
-    """Spend the budget: measure, keep the measurements in the run's folder, and estimate."""
+    """Spend the budget: measure, store the measurements in the run's folder, and estimate."""
     measured = partial(
         measure,
         checked.group_sizes,
@@ -289,9 +289,9 @@ def estimate_release(
     run: RunFolder | None = None,
     progress: Progress = silent,
 ) -> Release:
-    """The release that follows from measurements: pure post-processing, the same every time.
+    """Return the release that follows from measurements: deterministic post-processing.
 
-    Where the mechanism fails another one takes over, and the release says so (`fallback`).
+    If the mechanism fails another one takes over, and the release states it (`fallback`).
     """
     made = estimate_surely(measurements, mechanism, in_percent("estimating", progress))
     release = with_error_bars(measurements, made, publication, progress)
@@ -301,7 +301,7 @@ def estimate_release(
 def with_error_bars(
     measurements: Measurements, made: Made, publication: Publication, progress: Progress = silent
 ) -> Release:
-    """The release of an estimate, with the intervals that follow from it."""
+    """Return the release of an estimate with its intervals."""
     bars = error_bars(
         measurements,
         made.estimate.counts,
@@ -386,7 +386,7 @@ def finish_release(
     publication: Publication,
     progress: Progress = silent,
 ) -> Release:
-    """Estimate from the measurements that a run kept."""
+    """Estimate from the measurements that a run stored."""
     _commit(measurements)
     if mechanism == "auto" and (before := run.facts().get("mechanism")) is not None:
         mechanism, options = before["name"], before["options"] if options is None else options
@@ -397,7 +397,7 @@ def finish_release(
 def choose_for(
     measurements: Measurements, mechanism: str = "auto", options: Mapping[str, Any] | None = None
 ) -> Mechanism:
-    """The mechanism to estimate with from measurements, with what its options leave open decided as for a release."""
+    """Return the mechanism to estimate with from measurements; open options are decided as for a release."""
     public = measurements.neighbours, measurements.hierarchy, measurements.region_totals
     chosen = choose(mechanism, measurements.neighbours, options).suited_to(*public)
     chosen.plan(measurements.hierarchy, measurements.budget, measurements.neighbours.unit)  # refuses unfit options
@@ -405,7 +405,7 @@ def choose_for(
 
 
 def prior_of(value: Any, **stated: Any) -> Prior:
-    """What `Prior.of` makes of a value, of a release's directory too: planning itself loads no releases."""
+    """Return `Prior.of` a value, or of a release's directory; planning itself loads no releases."""
     from tallytree.planning.prior import SHAPES, Prior
 
     if isinstance(value, str | PathLike) and value not in SHAPES and Path(value).is_dir():
@@ -416,14 +416,14 @@ def prior_of(value: Any, **stated: Any) -> Prior:
 def _measure_and_keep(
     run: RunFolder, measured: Callable[..., Measurements], checked: CheckedRelease, progress: Progress
 ) -> Measurements:
-    """Measure, keep the result and tell the ledger; a folder of a run that came no further is gone on from."""
+    """Measure, store the result and record it in the ledger, or continue a run that was interrupted before."""
     state = run.state()
     if state.stage == "other":
         raise ReleaseError(f"{state.in_words()} Choose another directory.")
     if state.stage in ("measured", "finished") or state.lost:
         raise ReleaseError(
-            f"{run.folder} is there already: an interrupted release. {state.in_words()}"
-            + (" Go on from it with resume, or delete it to give it up." if state.stage == "measured" else "")
+            f"{run.folder} already holds an interrupted release. {state.in_words()}"
+            + (" Continue it with resume, or delete it to abandon it." if state.stage == "measured" else "")
         )
     mechanism, group_sizes = checked.mechanism, checked.group_sizes
     facts = group_sizes.hierarchy, checked.neighbours, checked.plan, group_sizes.region_totals
@@ -440,6 +440,6 @@ def _measure_and_keep(
 
 
 def _commit(measurements: Measurements) -> None:
-    """Commit the reservation to these measurements: the ledger, which took the cost before, takes no others."""
+    """Commit the reservation to these measurements: the ledger, already charged, accepts no others."""
     if measurements.receipt is not None:
         measurements.receipt.commit(measurements.mark)

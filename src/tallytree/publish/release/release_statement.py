@@ -1,4 +1,4 @@
-"""What a release says of itself: the privacy statement (`privacy.json`) and the data package (`datapackage.json`)."""
+"""Statements of a release: the privacy statement (`privacy.json`) and the data package (`datapackage.json`)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ REACH_IN_WORDS = (
     f"level, unless the reach of the typical kind is at most {100 * SHORTER:g} % of the guaranteed kind's"
 )
 BY_REGION = (
-    "which of the measurements in privacy.json the values are of, from 0 on; or the name of public or settled numbers "
-    "that the measurements go by"
+    "which measurement in privacy.json the values are of, from 0 on; or the name of public or first-stage numbers "
+    "that the measurements depend on"
 )
 BY_CATEGORY = (
     ", with its category in square brackets; without one it is the sum over all categories, whose level is the "
@@ -48,11 +48,11 @@ VIEWS = (
     "largest group; chain: groups of each size in that region or one after it, or of any larger size in any region of "
     "the level"
 )
-LISTED = "which leaves belong to which area is public; areas may overlap, and need not cover everything"
+LISTED = "the list of each area's leaves is public; areas may overlap, and need not cover everything"
 
 
 def privacy_statement(release: ReleaseContents) -> dict[str, Any]:
-    """Everything a privacy reviewer asks for, in plain values."""
+    """Return everything that a privacy reviewer needs, in plain values."""
     measurements, mechanism = release.measurements, release.made_by
     return {
         "title": release.title,
@@ -90,7 +90,7 @@ def privacy_statement(release: ReleaseContents) -> dict[str, Any]:
 
 
 def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
-    """One row of the measurements table."""
+    """Return one row of the measurements table."""
     hierarchy = measurements.hierarchy
     _, level = measurements.regions_of(part.level, part.summed)
     return {
@@ -103,7 +103,7 @@ def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
 
 
 def bands_in_words(measurements: Measurements) -> str | None:
-    """Why charges of bands of sizes add up size by size, and to what; None where no band was measured."""
+    """Return why costs of size bands add up size by size, and to what; None if no band was measured."""
     if all(part.sizes is None for part in measurements.measured):
         return None
     at_each = shares_at_sizes(
@@ -116,21 +116,21 @@ def bands_in_words(measurements: Measurements) -> str | None:
         sums.append(f"{as_decimal(at_each[first] * measurements.budget.amount)} at {Band(first, after - 1).in_words()}")
     return (
         "Measurements that name sizes, the first and the last of a band, are about these sizes alone: how many groups "
-        "have each of them or more, or the sorted list of what each group has of its size within the band. Whoever "
-        "comes or goes makes groups reach sizes, or reach them no longer, and each size moves the band that it is in "
-        f"and no other one. So charges are added up at each size: {', '.join(sums)}. The largest of these sums is the "
-        "budget."
+        "have each of them or more, or the sorted list of the part of each group's size within the band. Adding or "
+        "removing a unit makes groups reach sizes, or reach them no longer, and each size moves the band that it is "
+        f"in and no other one. So charges are added up at each size: {', '.join(sums)}. The largest of these sums is "
+        "the budget."
     )
 
 
 def measured_first(measurements: Measurements) -> list[str]:
-    """What was not public but measured before anything else, in words; nothing for most releases."""
+    """Return what was private and measured first, in words; empty for most releases."""
     facts = []
     for part in measurements.measured:
         paid = f"with {as_decimal(part.share * measurements.budget.amount)} of the budget"
         if part.view == "largest":
             facts.append(
-                f"a largest size was measured {paid}, and raised by the noise it may lack: groups larger than "
+                f"a largest size was measured {paid}, and raised to allow for noise: groups larger than "
                 f"{measurements.max_size} count as {measurements.max_size}"
             )
         if part.view == "totals":
@@ -143,8 +143,9 @@ def measured_first(measurements: Measurements) -> list[str]:
         part.view == "sorted_sizes" for part in measurements.measured
     ):
         facts.append(
-            "from the measured numbers of groups it follows how long lists of sizes are, a little longer than there "
-            "are likely to be groups; a list holds the largest sizes of its region, and zeros where there are fewer"
+            "from the measured numbers of groups follows the length of the lists of sizes, which is slightly more "
+            "than the likely number of groups; a list holds the largest sizes of its region, and zeros where there "
+            "are fewer"
         )
     if measurements.branch is not None:
         facts.append(_branch_in_words(measurements, measurements.branch))
@@ -152,7 +153,7 @@ def measured_first(measurements: Measurements) -> list[str]:
 
 
 def _branch_in_words(measurements: Measurements, branch: Branch) -> str:
-    """The rule by which questions followed totals, and which did."""
+    """Return the rule by which measurement queries followed from totals, and which branch was taken."""
     level, average = measurements.hierarchy.levels[branch.level], float(measurements.totals_of(branch.level).mean())
     ways = ["sorted lists of the sizes of the lowest level", "how many groups have each size or more"]
     followed = ways[0 if branch.below else 1]
@@ -165,7 +166,7 @@ def _branch_in_words(measurements: Measurements, branch: Branch) -> str:
 
 
 def public_facts(measurements: Measurements) -> list[str]:
-    """What the guarantee takes as known to everybody."""
+    """Return the facts that the guarantee takes as public."""
     facts = ["the hierarchy of regions", f"the largest size counted separately, {measurements.neighbours.max_size}"]
     if measurements.first_stage.max_size is not None:
         facts[1] = f"a bound on the largest size, {measurements.neighbours.max_size}"
@@ -191,7 +192,7 @@ def public_facts(measurements: Measurements) -> list[str]:
 
 
 def in_words(measurements: Measurements) -> str:
-    """The guarantee in a few sentences."""
+    """Return the guarantee in a few sentences."""
     text = f"This release is {guarantee(measurements.budget)}. {describe_relation(measurements.neighbours)}"
     if told := truncation(measurements.neighbours):
         text += f" {told}"
@@ -201,13 +202,13 @@ def in_words(measurements: Measurements) -> str:
 
 
 def privacy_note(measurements: Measurements) -> str:
-    """How the numbers are protected, in two sentences."""
+    """Return how the numbers are protected, in two sentences."""
     words = guarantee(measurements.budget)
     return f"{words[:1].upper()}{words[1:]}. {describe_relation(measurements.neighbours)}"
 
 
 def public_totals(measurements: Measurements) -> Integers | None:
-    """The public number of groups in every region over all categories, where there is one."""
+    """Return the public number of groups in every region over all categories; None if private."""
     if measurements.region_totals is None:
         return measurements.listed_totals
     found: Integers = measurements.hierarchy.over_categories(measurements.region_totals)
@@ -215,7 +216,7 @@ def public_totals(measurements: Measurements) -> Integers | None:
 
 
 def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:
-    """Which totals the counts keep."""
+    """Return which totals the counts keep."""
     if measurements.listed_totals is not None:
         return "the public total of every region over all categories is kept; those by category are estimates"
     if measurements.region_totals is None:
@@ -226,7 +227,7 @@ def totals_in_words(measurements: Measurements, mechanism: Mechanism) -> str:
 
 
 def intervals_statement(release: ReleaseContents) -> dict[str, Any]:
-    """What the columns of intervals promise, at which level of confidence, and what a missing row means for them."""
+    """Return what the interval columns guarantee, their confidence, and what a missing row means for them."""
     bars = release.error_bars
     stated: dict[str, Any] = {
         "which": bars.which,
@@ -249,12 +250,12 @@ def intervals_statement(release: ReleaseContents) -> dict[str, Any]:
 
 
 def areas_statement(release: ReleaseContents) -> dict[str, Any]:
-    """What is published of areas: how many there are of each kind, and what their totals are."""
+    """Return the number of published areas of each kind, and what their totals are."""
     return {"kinds": dict(Counter(area.kind for area in release.areas)), "totals": SUMS, "leaves": LISTED}
 
 
 def data_package(release: ReleaseContents) -> dict[str, Any]:
-    """A Frictionless data package that describes every table."""
+    """Return a Frictionless data package that describes every table."""
     small = release.is_small
     listed = REGIONS_CSV if small else REGIONS
     tables = [release.counts_table, release.entity_table]
@@ -274,9 +275,9 @@ def data_package(release: ReleaseContents) -> dict[str, Any]:
 
 
 def _leaves_resource(listed: str) -> dict[str, Any]:
-    """The list of leaves of every area."""
+    """Return the resource that lists the leaves of every area."""
     texts = {
-        "kind": f"what such areas are called{MARKED}",
+        "kind": f"kind of area{MARKED}",
         "area": f"name of the area, unique within its kind{MARKED}",
         "region": f"id of a leaf, as in {listed}",
     }

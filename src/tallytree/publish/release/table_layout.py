@@ -1,15 +1,15 @@
-"""How the tables of a release are laid out: their rows, their files, and the table of regions.
+"""The layout of a release's tables: their rows, their files, and the table of regions.
 
 *Rows.* Without categories a row is a region. With categories it is a region and a value of each category, or "all" for
 the sum over a category's values. Arrays of such rows are *laid out* as the tree's rows first, then the sums, margin by
 margin; the file has them region by region, the sums first.
 
-*Files.* A small release has one file for each table, `counts.parquet`, and a CSV file beside it. In a larger one the
-files are divided by level, and below the first level by region of the first. Regions come in breadth-first order, so
-all regions of a level that lie in one region further up are one range. A file of `counts` is found by its names, as
-tools that read partitioned data sets expect: `counts/level=block/state=07/`. Folder names are ASCII, have at most
-`LONGEST_NAME` bytes, and differ by more than case within a folder, so that every file system can hold them
-(`folder_names`). They only locate files: the ids of regions are in the files.
+*Files.* A small release has one file for each table, `counts.parquet`, and a CSV file beside it. A larger release
+divides its files by level, and below the first level by region of the first level. Regions are in breadth-first order,
+so all regions of a level that lie in one ancestor are one range. Tools that read partitioned data sets find a file of
+`counts` by its name: `counts/level=block/state=07/`. Folder names are ASCII, have at most `LONGEST_NAME` bytes, and
+differ by more than case within a folder, so that every file system can hold them (`folder_names`). They only locate
+files: the ids of regions are in the files.
 
 *Regions.* The public tree in breadth-first order, with public totals, is in `regions.parquet` and, of a small release,
 in `regions.csv`.
@@ -41,13 +41,13 @@ Keys = tuple[str, ...]
 
 
 def category_description(name: str) -> str:
-    """What a category's column means."""
+    """Return the description of a category's column."""
     return f"value of {name}; {ALL} stands for the sum over its values"
 
 
 @dataclass(frozen=True, eq=False)
 class TableRows:
-    """The rows that a hierarchy, by category or not, has in tables."""
+    """The rows of a hierarchy, by category or not, in tables."""
 
     tree: Hierarchy
 
@@ -55,22 +55,22 @@ class TableRows:
 
     @property
     def categories(self) -> Keys:
-        """The columns of categories; none without."""
+        """Return the columns of categories; empty without categories."""
         return self.tree.by.names
 
     def __len__(self) -> int:
-        """How many rows the table has for each size."""
+        """Return how many rows the table has for each size."""
         return len(self.tree.regions) * len(self.values)
 
     @property
     def laid_out(self) -> int:
-        """How many rows an array that is laid out has."""
+        """Return how many rows a laid-out array has."""
         return len(self.tree) + len(margins(self.tree.by)) * len(self.tree.regions)
 
     def lay_out(self, values: NDArray[Any], sums: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Values of the tree's rows with those of the sums after them, which are their sums if they are not given.
+        """Return values of the tree's rows followed by the sums; the sums are computed if they are not given.
 
-        The tree's root is the sum over all categories of the root region: where both are given, the sum's counts.
+        The tree's root is the sum over all categories of the root region. If both are given, the sum's counts are used.
         """
         if self.tree.first_level == 0:
             return values
@@ -81,14 +81,14 @@ class TableRows:
 
     @cached_property
     def order(self) -> Integers:
-        """The table's rows, as rows of arrays that are laid out."""
+        """Return the table's rows as rows of laid-out arrays."""
         regions, count = len(self.tree.regions), len(margins(self.tree.by))
         sums = len(self.tree) + np.arange(count * regions).reshape(count, regions).T
         return np.hstack([sums, self.tree.cell_rows]).ravel()
 
     @cached_property
     def levels(self) -> dict[str, NDArray[np.int64]]:
-        """The laid-out rows of every level: those by category, and with categories the sums on their own."""
+        """Return the laid-out rows of every level: those by category and, with categories, the sums separately."""
         tree = self.tree
         found = {name: np.arange(len(tree))[tree.level_slice(level)] for level, name in enumerate(tree.levels)}
         regions = tree.regions
@@ -100,15 +100,15 @@ class TableRows:
 
     @cached_property
     def values(self) -> list[Keys]:
-        """What stands in the columns of categories in the rows of one region, in the table's order."""
+        """Return the entries of the category columns for the rows of one region, in the table's order."""
         return [*(margin.values for margin in margins(self.tree.by)), *self.tree.by.cells]
 
     def level_of(self, row: int) -> str:
-        """The name in `levels` of the level of a laid-out row."""
+        """Return the name in `levels` of the level of a laid-out row."""
         return next(name for name, rows in self.levels.items() if rows[0] <= row <= rows[-1] and row in rows)
 
     def keys(self, places: Integers) -> dict[str, Any]:
-        """Arrow columns level, region, name and the categories, for rows of the table in ascending order."""
+        """Return Arrow columns level, region, name and the categories for rows of the table in ascending order."""
         import pyarrow as pa
 
         regions = self.tree.regions
@@ -128,12 +128,12 @@ class TableRows:
 
     @cached_property
     def codes(self) -> list[Keys]:
-        """The codes of each category in tables: "all" and its values."""
+        """Return the codes of each category in tables: "all" and its values."""
         return [tuple(dict.fromkeys(texts)) for texts in zip(*self.values, strict=True)]
 
     @cached_property
     def by_code(self) -> Integers:
-        """The laid-out rows of regions by code of each category, the last category moving fastest."""
+        """Return the laid-out rows of regions by code of each category, the last category moving fastest."""
         numbers = [0] * len(self.values)
         for at, codes in enumerate(self.codes):
             numbers = [
@@ -142,7 +142,7 @@ class TableRows:
         return self.order.reshape(-1, len(self.values))[:, np.argsort(numbers)].ravel()
 
     def where(self, row: int) -> str:
-        """A laid-out row in words."""
+        """Return a laid-out row in words."""
         tree = self.tree
         if row < len(tree):
             return f"region {tree.ids[row]!r}"
@@ -167,25 +167,25 @@ class Part(NamedTuple):
     """One file of each table: all regions, those of a level, or those of a level within one region of the first."""
 
     regions: range
-    folder: str  # below that of the table; empty where there is one part
+    folder: str  # below that of the table; empty for a single part
 
     def file(self, table: str) -> str:
-        """The file's name within the release."""
+        """Return the file's name within the release."""
         return f"{table}/{self.folder}/{ROWS}" if self.folder else f"{table}.parquet"
 
 
 def is_small(tree: Hierarchy, sizes: int) -> bool:
-    """Does a release have one file for each table, a row for every cell, and CSV files beside them?"""
+    """Return whether a release has one file per table, a row for every cell, and CSV files beside them."""
     return len(TableRows(tree)) * sizes <= SMALL
 
 
 def upper_levels(cells: Integers, most: int) -> int:
-    """How many levels, from the top, have at most so many cells together; `cells` are those of each. At least one."""
+    """Return how many levels from the top (at least one) have at most so many cells together."""
     return max(1, int(np.searchsorted(np.cumsum(cells), most, side="right")))
 
 
 def parts(tree: Hierarchy, sizes: int) -> list[Part]:
-    """All parts of a release, level by level; a small one has one."""
+    """Return all parts of a release, level by level; a small one has one part."""
     regions = tree.regions
     if is_small(tree, sizes):
         return [Part(range(len(regions)), "")]
@@ -208,16 +208,16 @@ def parts(tree: Hierarchy, sizes: int) -> list[Part]:
 
 
 def file_names(tree: Hierarchy, sizes: int) -> list[str]:
-    """The files of counts and entities."""
+    """Return the files of counts and entities."""
     small = is_small(tree, sizes)
     found = [part.file(table) for table in (COUNTS, ENTITIES) for part in parts(tree, sizes)]
     return [*found, *(f"{table}.csv" for table in (COUNTS, ENTITIES, "regions") if small)]
 
 
 def files_of(folder: Path, table: str, levels: Sequence[str], level: int, above: str | None) -> list[Path]:
-    """The files where rows of a level may be that lie in the region `above` of the first level (None: in any).
+    """Return the files that may have rows of a level within the region `above` of the first level (None: any).
 
-    A folder whose plain name would clash with another has a name with a hash, and none has its plain name.
+    A folder whose plain name would clash with another has a name with a hash, and then no folder has the plain name.
     """
     if not (folder / table).is_dir():
         return [folder / f"{table}.parquet"]
@@ -231,7 +231,7 @@ def files_of(folder: Path, table: str, levels: Sequence[str], level: int, above:
 
 
 def folder_names(key: str, texts: Sequence[str]) -> list[str]:
-    """A folder's name `key=text` for each text, fit for every file system, and for all of them in one folder.
+    """Return a folder name `key=text` for each text that every file system can hold, all of them in one folder.
 
     Texts are percent-encoded. Names that are too long, or that differ from another one only in case, end with a hash of
     the text.
@@ -248,18 +248,18 @@ def folder_names(key: str, texts: Sequence[str]) -> list[str]:
 
 
 def _hashed(key: str, text: str) -> str:
-    """As much of a text as there is room for, and its hash; `_written` gives no `@`, so no other text has this name."""
+    """Return as much of a text as fits, and its hash; `_written` gives no `@`, so no other text has this name."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASHED]
     return f"{key}={_beginning(text, LONGEST_NAME - len(key) - len(digest) - 2)}@{digest}"
 
 
 def _key(levels: Sequence[str]) -> str:
-    """The name of the first level, as folders' names begin."""
+    """Return the name of the first level for use in folder names."""
     return _beginning(levels[1], LONGEST_KEY)
 
 
 def _beginning(text: str, most: int) -> str:
-    """As many characters of a text as can be written with `most` bytes."""
+    """Return as many characters of a text as fit into `most` bytes."""
     written = ""
     for character in text:
         if len(written) + len(_written(character)) > most:
@@ -269,7 +269,7 @@ def _beginning(text: str, most: int) -> str:
 
 
 def _written(text: str) -> str:
-    """A text as a part of a folder's name; dots would lead elsewhere, and are written otherwise too."""
+    """Return a text as a part of a folder's name; dots are encoded too, since they could lead to other folders."""
     return quote(text, safe="").replace(".", "%2E")
 
 
@@ -280,7 +280,7 @@ MOST_REGIONS = 1 << 32
 
 
 def region_table(tree: Hierarchy, totals: Integers | None, file: str) -> Table:
-    """The regions of a tree with their public totals over all categories, where there are any."""
+    """Return the regions of a tree with their public totals over all categories, if any."""
     regions = tree.regions
 
     def rows(block: range, zeros: bool) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def write_regions(tree: Hierarchy, totals: Integers | None, path: Path) -> None:
 
 
 def read_regions(path: Path) -> tuple[Hierarchy, Integers | None]:
-    """The regions and their public totals; a file that `write_regions` would not write is refused."""
+    """Read the regions and their public totals; refuse any file that `write_regions` would not write."""
     import pyarrow.compute as pc
 
     rows = all_rows(path, most=MOST_REGIONS)
@@ -337,9 +337,9 @@ def read_regions(path: Path) -> tuple[Hierarchy, Integers | None]:
         raise ReleaseError(f"{path.name} gives the totals of some regions and not of others")
     table = region_table(tree, totals, path.name)
     if not rows.schema.equals(table.schema, check_metadata=True):
-        raise ReleaseError(f"{path.name}: its columns are not those of a release, or do not say what they hold")
+        raise ReleaseError(f"{path.name}: its columns or their descriptions are not those of a release")
     for fault in differing_cells(rows, table.whole()):
-        raise ReleaseError(f"a region is not described as the others say: {path.name}, {fault}")
+        raise ReleaseError(f"a region contradicts the others: {path.name}, {fault}")
     return tree, totals
 
 

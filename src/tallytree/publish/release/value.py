@@ -1,4 +1,4 @@
-"""`Release`: released counts as people use them, to save, load, show and query."""
+"""`Release`: released counts as users work with them: save, load, display and query."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tallytree.publish.report import Page
     from tallytree.publish.report.release_page import GeoJson
 
-_ID = "_release_id"  # beside the fields, so that a copy with other contents does not have it
+_ID = "_release_id"  # not a field, so that a copy with other contents does not have it
 
 
 class Release(ReleaseContents):
@@ -115,7 +115,7 @@ class Release(ReleaseContents):
             If the directory cannot be written, or the release is only a part of one.
         """
         if self.partial:
-            raise ReleaseError("this is a part of a release, so it is not saved; load all of it with Release.load")
+            raise ReleaseError("a part of a release cannot be saved; load all of it with Release.load")
         target, receipt = place_of(Path(directory)), self.measurements.receipt
         if receipt is not None:
             with warn_if_not_recorded(target, receipt):
@@ -636,7 +636,7 @@ MOST_BARS = 40  # of a chart; more sizes are put into classes
 
 
 def _as_line(release: ReleaseContents, release_id: str | None) -> str:
-    """Title, levels, sizes, groups and entities, mechanism, budget and id, in one line."""
+    """Return title, levels, sizes, groups and entities, mechanism, budget and id in one line."""
     saved = "not saved" if release_id is None else f"id {release_id[:16]}"
     facts = _facts(release)
     capped = capped_sizes(release.sizes[-1])
@@ -653,7 +653,7 @@ def _as_line(release: ReleaseContents, release_id: str | None) -> str:
 
 
 def _as_html(release: ReleaseContents, release_id: str | None) -> str:
-    """What a notebook shows: the facts, the counts of the whole, and a chart of them."""
+    """Return the notebook display: the facts, the counts of the root, and a chart of them."""
     measurements, top = release.measurements, release.hierarchy.names[0]
     known = "an estimate" if public_totals(measurements) is None else "public"
     facts = {
@@ -663,7 +663,7 @@ def _as_html(release: ReleaseContents, release_id: str | None) -> str:
         "privacy": guarantee(measurements.budget),
         "protects": describe_relation(measurements.neighbours),
         "truncated": truncation(measurements.neighbours),
-        "id": release_id or "none yet: save(…) gives it one",
+        "id": release_id or "none yet: save(…) assigns one",
     }
     ends = [(kind, ENDS[kind]) for kind in release.error_bars.of.get("counts", {})]
     percent = in_percent(release.error_bars.confidence)
@@ -678,7 +678,7 @@ def _as_html(release: ReleaseContents, release_id: str | None) -> str:
 
 
 def plot_counts(release: ReleaseContents, region: str | None) -> Any:
-    """The counts of a region (the whole if None) by size, with the recommended intervals if there are any: Altair."""
+    """Chart the counts of a region (the root if None) by size, with the recommended intervals if any (Altair)."""
     if region is not None and not isinstance(region, str):
         raise SpecError(f"region is the id or the name of one region, or None for the whole, not {region!r}")
     alt = altair()
@@ -725,15 +725,18 @@ def _between(release: ReleaseContents, region: int, cell: int, names: tuple[str,
 
 
 def _of_bars(release: ReleaseContents) -> str:
-    """What the lines of the chart are."""
+    """Return the caption of the chart's intervals."""
     kind = _recommended(release, 0)
     if kind is None or len(release.sizes) > MOST_BARS:
         return ""
-    return f"Lines: {kind} intervals (recommended) at {in_percent(release.error_bars.confidence)}, each size by itself."
+    return (
+        f"Lines: {kind} intervals (recommended) at {in_percent(release.error_bars.confidence)}, separately for each "
+        "size."
+    )
 
 
 def _bars(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], str]:
-    """A bar for each size."""
+    """Return a bar for each size."""
     kind = _recommended(release, region)
     given = None if kind is None else release.error_bars.of["counts"][kind]
     rows: list[dict[str, Any]] = []
@@ -747,7 +750,7 @@ def _bars(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], 
 
 
 def _classes(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], str]:
-    """A bar for each class of sizes: 0, 1, 2, 3–4, 5–8 …; intervals of single sizes say nothing of their sums."""
+    """Return a bar for each class of sizes: 0, 1, 2, 3–4 …; intervals of single sizes do not apply to sums."""
     rows, first, sizes = [], release.sizes[0], release.sizes
     while first <= sizes[-1]:
         end = first if first <= 2 else min(2 * (first - 1), sizes[-1])

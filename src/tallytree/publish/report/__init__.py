@@ -1,10 +1,10 @@
-"""Pages for people: one self-contained HTML file for a release, for synthetic households, or for a plan.
+"""Reports: one self-contained HTML file for a release, for synthetic households, or for a plan.
 
-A page is made from public values alone. It opens from disk without a network, loads nothing, and its policy lets the
-browser run the page's one script and one style sheet, which it names by their digests. Values go into templates as they
-are: templates format numbers and hold the sentences. Names of regions are data and never markup: Jinja escapes text
-where it is written, invisible characters are written out (`names.visible`), and what is embedded for the script stays
-JSON.
+A page is built from public values alone. It opens from disk without a network and loads nothing. Its policy lets the
+browser run the page's one script and one style sheet, which it names by their digests. Values go into templates
+unformatted: templates format numbers and hold the sentences. Names of regions are data and never markup: Jinja escapes
+text where it is written, invisible characters are written out (`names.visible`), and the data embedded for the script
+stay JSON.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tallytree.version import VERSION
 TEMPLATES = Path(__file__).parent / "templates"
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 LONGEST = 60  # characters of a word for groups or entities
-BAR_WIDTH = 1000  # of the drawing of a bar, whatever the screen
+BAR_WIDTH = 1000  # of the drawing of a bar, on any screen
 NOTHING = "–"  # stands for a number that does not exist
 
 
 @dataclass(frozen=True)
 class Words:
-    """What groups and entities are called, in the plural: households and persons, say."""
+    """The words for groups and entities, in the plural, such as households and persons."""
 
     groups: str = "groups"
     entities: str = "entities"
@@ -47,18 +47,18 @@ class Words:
     def __post_init__(self) -> None:
         for name, word in vars(self).items():
             if not isinstance(word, str) or not word.strip() or len(word) > LONGEST:
-                raise SpecError(f"{name} = {word!r} cannot name them; expected a plural such as 'households'")
+                raise SpecError(f"{name} = {word!r} is not a valid name; expected a plural such as 'households'")
 
 
 @dataclass(frozen=True)
 class Page:
-    """An HTML page that needs no other file."""
+    """A self-contained HTML page."""
 
     html: str
 
     @expecting(path=PATH)
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the page, all of it or nothing, and replace an older file. Raises a ReleaseError if that fails."""
+        """Write the page in one step and replace an older file. Raises a ReleaseError if that fails."""
         target = Path(path)
         unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
         try:
@@ -74,7 +74,7 @@ class Page:
         return target
 
     def encode(self) -> bytes:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         return self.html.encode("utf-8", "backslashreplace")
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class Page:
 
 
 def render_page(template: str, values: Mapping[str, Any], *, data: Any = None) -> Page:
-    """A page from a template; `data` is what its script works on, in plain values."""
+    """Render a page from a template; `data` are the plain values for its script."""
     from markupsafe import Markup
 
     style, script = (_read(name) for name in ("page.css", "page.js"))
@@ -100,10 +100,10 @@ def render_page(template: str, values: Mapping[str, Any], *, data: Any = None) -
 
 
 def embed(value: Any) -> str:
-    """JSON that can stand within a page's script: nothing in it ends the script or begins markup.
+    """Return JSON that is safe within a page's script: nothing in it ends the script or begins markup.
 
     >>> embed({"name": "</script>"})
-    '{"name":"\\\\u003c/script\\\\u003e"}'
+    '{"name":"\\u003c/script\\u003e"}'
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character, escaped in UNSAFE.items():
@@ -115,7 +115,7 @@ def embed(value: Any) -> str:
 
 
 def format_percent(share: float) -> str:
-    """A share for people.
+    """Format a share as a percentage.
 
     >>> format_percent(0.2551), format_percent(0.0123), format_percent(0.0004), format_percent(0)
     ('25.5 %', '1.2 %', '0.04 %', '0 %')
@@ -127,7 +127,7 @@ def format_percent(share: float) -> str:
 
 
 def format_about(value: float) -> str:
-    """A number with as many digits as its size deserves.
+    """Format a number with three significant digits, or as an integer if it is large.
 
     >>> format_about(2.345), format_about(23.45), format_about(2345.6)
     ('2.35', '23.5', '2,346')
@@ -136,7 +136,7 @@ def format_about(value: float) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Words with commas and an "and".
+    """Join words with commas and an "and".
 
     >>> join_words(["a"]), join_words(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -145,12 +145,12 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def place_on_bar(value: float, most: float) -> int:
-    """Where a value is on a bar whose axis goes from 0 to `most`."""
+    """Return the position of a value on a bar whose axis goes from 0 to `most`."""
     return 0 if most <= 0 else round(BAR_WIDTH * min(max(value / most, 0.0), 1.0))
 
 
 def axis_end(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Where the axis of a table's bars ends: at the largest number or end of an interval."""
+    """Return the end of the axis of a table's bars: the largest number or end of an interval."""
     numbers: list[float] = [1, *(row[name] for row in rows), *(row["ends"][1] for row in rows if row.get("ends"))]
     return max(numbers)
 

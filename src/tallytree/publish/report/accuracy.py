@@ -1,10 +1,11 @@
-"""How accurate a release is: how far off the numbers of each level may be, and which regions differ significantly.
+"""The accuracy of a release: errors of the numbers on each level, and regions that differ significantly.
 
 Each region's share of every size, and its mean size, is compared with those of its parent. The difference is
-*significant* where the two guaranteed intervals at 99.99 % have nothing in common. If the true shares were the same,
-one of the two intervals would have missed it, which has a probability of at most 2 in 10,000; so of m comparisons noise
-alone lists fewer than 2 m / 10,000 on average. To save time the intervals are computed for the comparisons that look
-most different; which ones these are has no part in the argument.
+*significant* if the two guaranteed intervals at 99.99 % do not overlap. If the true shares were the same, one of the
+two
+intervals would have missed it, which has a probability of at most 2 in 10,000. So of m comparisons noise alone lists
+fewer than 2 m / 10,000 on average. To save time the intervals are computed only for the comparisons with the largest
+apparent differences; the argument does not depend on that choice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tallytree.publish.release.queries import Query
 from tallytree.publish.report import place_on_bar
 from tallytree.publish.report.cells import Cells
 
-LIMITS = (0.05, 0.10, 0.25, 0.50)  # of how far intervals reach, as parts of the count
+LIMITS = (0.05, 0.10, 0.25, 0.50)  # of the reach of intervals, relative to the count
 CLASSES = ("± 5 % or better", "± 5–10 %", "± 10–25 %", "± 25–50 %", "wider than ± 50 %")
 CONFIDENCE = 0.9999
 MOST_TRIED, FEWEST_TRIED = 80, 10  # comparisons whose intervals are computed
@@ -36,7 +37,7 @@ MOST_OF_A_REGION = 2
 
 @dataclass(frozen=True)
 class LevelAccuracy:
-    """How far off the counts of a level may be, over all categories."""
+    """The accuracy of the counts of a level, over all categories."""
 
     name: str
     regions: int
@@ -47,18 +48,18 @@ class LevelAccuracy:
 
     @property
     def cells(self) -> int:
-        """How many counts are not zero."""
+        """Return how many counts are not zero."""
         return sum(self.parts)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """Where each part begins and how wide it is, in a bar of all counts."""
+        """Return the start and width of each part in a bar of all counts."""
         edges = [0, *(place_on_bar(part, max(self.cells, 1)) for part in np.cumsum(self.parts).tolist())]
         return [(start, end - start) for start, end in pairwise(edges)]
 
 
 def level_accuracy(cells: Cells, level: int) -> LevelAccuracy:
-    """How accurate one level is."""
+    """Return the accuracy of one level."""
     rows, reach = cells.tree.level_slice(level), cells.reach(level)
     parts, within = (0,) * len(CLASSES), None
     if reach is not None and (known := reach >= 0).any():
@@ -87,13 +88,13 @@ class Difference:
 
     @property
     def larger(self) -> bool:
-        """Is it more than the parent's?"""
+        """Return whether the region's value is larger than its parent's."""
         return (self.own.released or 0) > (self.above.released or 0)
 
 
 @dataclass(frozen=True)
 class Differences:
-    """What was compared, and which differences are significant."""
+    """The comparisons, and the significant differences among them."""
 
     found: tuple[Difference, ...]
     compared: int
@@ -101,19 +102,19 @@ class Differences:
 
     @property
     def by_noise(self) -> float:
-        """How many noise alone would list on average, at most."""
+        """Return an upper bound on how many differences noise alone would list on average."""
         return 2 * (1 - CONFIDENCE) * self.compared
 
 
 def find_differences(cells: Cells) -> Differences:
-    """The significant differences, the clearest first."""
+    """Return the significant differences, the clearest first."""
     release, tree = cells.release, cells.tree
     regions = np.flatnonzero((tree.parents >= 0) & ~tree.carried & (cells.groups[:, 0] > 0))
     features = len(cells.classes) + 1  # the last is the mean size
-    bounded = no_linear(release.measurements) is None  # are shares? Means are wherever there is a guarantee
+    bounded = no_linear(release.measurements) is None  # are shares comparable?
     compared = len(regions) * (features if bounded else 1)
     if not len(regions) or len(cells.classes) < 2:
-        return Differences((), 0, "there is nothing to compare: the release has one region, or one size")
+        return Differences((), 0, "the release has only one region, or only one size.")
     scores = _scores(cells)[regions]
     scores[:, :-1] = scores[:, :-1] if bounded else -1
     affordable = max(MOST_WORK // len(release.hierarchy), FEWEST_TRIED)
@@ -143,14 +144,14 @@ def find_differences(cells: Cells) -> Differences:
 
 
 def _are_apart(one: Answer, other: Answer) -> bool:
-    """Do both guaranteed intervals exist, with nothing in common?"""
+    """Return whether both guaranteed intervals exist and do not overlap."""
     if one.guaranteed is None or other.guaranteed is None or one.released is None or other.released is None:
         return False
     return one.guaranteed[0] > other.guaranteed[1] or one.guaranteed[1] < other.guaranteed[0]
 
 
 def _scores(cells: Cells) -> Floats:
-    """How many half-widths of its interval each share and mean is from its parent's: what to look at first."""
+    """Return the distance of each share and mean from its parent's in half-widths, to order the comparisons."""
     groups = np.maximum(cells.groups[:, 0], 1).astype(np.float64)
     shares, means = cells.counts[:, 0] / groups[:, None], cells.entities[:, 0] / groups
     parents = np.maximum(cells.tree.parents, 0)

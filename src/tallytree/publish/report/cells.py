@@ -1,8 +1,8 @@
-"""`Cells`: the numbers of a release's tables that its page shows, and what the page's script gets of them.
+"""`Cells`: the numbers of a release's tables that its report shows, and the data for the report's script.
 
 They are read from the release's described tables (`counts_table`, `entity_table`). Of a release with more than
-`MOST_CELLS` cells the upper levels are read. Many sizes are put into classes (1, 2, 3–4, 5–8 …), whose guaranteed
-intervals are computed for the largest regions; otherwise the intervals are those that the release has.
+`MOST_CELLS` cells only the upper levels are read. Many sizes are grouped into classes (1, 2, 3–4, 5–8 …), whose
+guaranteed intervals are computed for the largest regions. Otherwise the intervals are those of the release.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tallytree.publish.report import Words
 from tallytree.publish.table import Table, region_blocks
 
 MOST_CELLS = 10_000_000  # that a page is made from
-MOST_SIZES = 40  # that are shown one by one
+MOST_SIZES = 40  # that get a row each
 MOST_QUERIES = 600  # for intervals of classes
 MISSING = -1  # stands for an end of an interval that does not exist
 ROOM = 1_700_000  # characters of numbers and names that are embedded
@@ -37,7 +37,7 @@ What = Literal["counts", "entities"]
 
 
 class SizeClass(NamedTuple):
-    """Sizes that are shown together; most often one."""
+    """Sizes that are shown in one row; usually a single size."""
 
     label: str
     first: int
@@ -62,7 +62,7 @@ class Cells:
 
     @classmethod
     def of(cls, release: ReleaseContents) -> Cells:
-        """The cells of a release, or of its upper levels."""
+        """Return the cells of a release, or of its upper levels."""
         tree, slots = release.hierarchy.regions, len(release.rows.values)
         depth = upper_levels(np.diff(tree.level_starts) * slots * len(release.sizes), MOST_CELLS)
         if depth < tree.depth:
@@ -82,18 +82,18 @@ class Cells:
 
     @property
     def one_by_one(self) -> bool:
-        """Is every size shown by itself, so that these are the published rows?"""
+        """Return whether every size has its own row, so that the rows are the published ones."""
         return len(self.classes) == len(self.release.sizes)
 
     @cached_property
     def groups(self) -> Integers:
-        """The number of groups `[regions, slots]`."""
+        """Return the number of groups `[regions, slots]`."""
         found: Integers = self.counts.sum(axis=2)
         return found
 
     @cached_property
     def prefixes(self) -> dict[What, list[list[str]]]:
-        """What the columns of recommended intervals begin with, by level and slot."""
+        """Return the prefixes of the columns of recommended intervals, by level and slot."""
         tree, bars = self.release.hierarchy, self.release.error_bars
 
         def prefix(what: What, level: str, values: Sequence[str]) -> str:
@@ -105,14 +105,14 @@ class Cells:
         return {what: [[prefix(what, level, one) for one in slots] for level in self.tree.levels] for what in self.ends}
 
     def intervals(self, what: What, level: int) -> tuple[Integers, Integers] | None:
-        """Both ends of the recommended intervals of a level, over all categories; None if there are none."""
+        """Return both ends of the recommended intervals of a level, over all categories; None without intervals."""
         prefix, found, rows = self.prefixes[what][level][0], self.ends[what], self.tree.level_slice(level)
         if f"{prefix}lower" not in found:
             return None
         return found[f"{prefix}lower"][rows, 0], found[f"{prefix}upper"][rows, 0]
 
     def reach(self, level: int) -> Integers | None:
-        """How far the intervals of a level reach from its counts over all categories, `[regions, classes]`."""
+        """Return how far a level's intervals reach from its counts over all categories, `[regions, classes]`."""
         if (ends := self.intervals("counts", level)) is None:
             return None
         (lower, upper), counts = ends, self.counts[self.tree.level_slice(level), 0]
@@ -121,7 +121,7 @@ class Cells:
 
 
 def size_classes(sizes: range) -> tuple[SizeClass, ...]:
-    """Each size, or where there are many 0, 1, 2, 3–4, 5–8 and so on.
+    """Return each size or, if there are many, the classes 0, 1, 2, 3–4, 5–8 and so on.
 
     >>> [one.label for one in size_classes(range(1, 4))], [one.label for one in size_classes(range(0, 101))][3:]
     (['1', '2', '3+'], ['3–4', '5–8', '9–16', '17–32', '33–64', '65+'])
@@ -136,7 +136,7 @@ def size_classes(sizes: range) -> tuple[SizeClass, ...]:
 
 
 def _read_numbers(table: Table, regions: int, *shape: int) -> dict[str, Integers]:
-    """The measures of the first regions of a table, by name, as arrays of this shape."""
+    """Return the measures of the first regions of a table by name, as arrays of this shape."""
     blocks = [table.rows(block, True) for block in region_blocks(range(regions * shape[0]), table.width)]
     return {
         one.name: np.concatenate([np.asarray(rows[one.name]) for rows in blocks]).reshape(regions, *shape)
@@ -147,7 +147,7 @@ def _read_numbers(table: Table, regions: int, *shape: int) -> dict[str, Integers
 def _class_ends(
     release: ReleaseContents, tree: Hierarchy, classes: Sequence[SizeClass], counts: Integers
 ) -> dict[str, Integers]:
-    """Ends of guaranteed intervals of the sums over all categories, for the regions with the most groups."""
+    """Return ends of guaranteed intervals of the sums over all categories, for the regions with the most groups."""
     largest = np.argsort(-counts[:, 0].sum(axis=1), kind="stable")[: max(1, MOST_QUERIES // len(classes))]
     queries = [Query("sum", tree.ids[row], range(one.first, one.last + 1)) for row in largest for one in classes]
     found = [one.guaranteed for one in answer_queries(release, queries, typical=False)]
@@ -164,7 +164,7 @@ def _class_ends(
 
 
 def select_regions(cells: Cells, *, room: int = ROOM) -> Integers:
-    """The regions that are embedded, in their order: all, or the largest, with all regions above each."""
+    """Return the embedded regions in order: all, or the largest with all their ancestors."""
     tree = cells.tree
     numbers = [cells.counts, *(_distances(cells, name) for name in cells.ends["counts"])]
     length = sum(_digits(found).sum(axis=(1, 2)) for found in numbers)
@@ -183,7 +183,7 @@ def select_regions(cells: Cells, *, room: int = ROOM) -> Integers:
 
 
 def script_data(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]:
-    """The embedded regions in plain values, as short as can be: ends are distances, parents are places."""
+    """Return the embedded regions as compact plain values: ends are distances, parents are indices."""
     release, tree = cells.release, cells.tree
     place = np.full(len(tree) + 1, -1)  # the last is the root's parent
     place[regions] = np.arange(len(regions))
@@ -216,13 +216,13 @@ def script_data(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]
 
 
 def _distances(cells: Cells, name: str) -> Integers:
-    """How far an end is from its count, never negative; MISSING where there is none."""
+    """Return the non-negative distance of each end from its count; MISSING without an interval."""
     ends = cells.ends["counts"][name]
     found: Integers = np.where(ends == MISSING, MISSING, np.abs(ends - cells.counts))
     return found
 
 
 def _digits(values: Integers) -> Integers:
-    """How long each number is in JSON, with its comma."""
+    """Return the length of each number in JSON, including its comma."""
     found: Integers = np.floor(np.log10(np.maximum(np.abs(values), 1))).astype(np.int64) + 2 + (values < 0)
     return found

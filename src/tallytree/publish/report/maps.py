@@ -1,8 +1,8 @@
-"""A map from the user's GeoJSON: outlines of regions, thinned out and scaled to a drawing.
+"""Read a map from the user's GeoJSON: outlines of regions, simplified and scaled to a drawing.
 
-Features are matched with regions by the property (or the feature's id) whose values are the most ids or names of one
-level. Longitudes and latitudes are drawn as they are, with a degree of longitude as much narrower as it is in the
-middle of the map; other coordinates are drawn as a plane.
+Features are matched with regions by the property (or the feature's id) whose values include the most ids or names of
+one level. Longitudes and latitudes are drawn directly, with degrees of longitude shortened as in the middle of the map.
+Other coordinates are drawn as a plane.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Map:
     level: int
     height: int
     outlines: tuple[Outline, ...]
-    unmatched: int  # areas of the file that are no region
+    unmatched: int  # areas of the file that match no region
     without: int  # regions of the level that the file has no area for
 
 
 def read_map(source: str | PathLike[str] | Mapping[str, Any], tree: Hierarchy) -> Map:
-    """The map of a GeoJSON file, or of its content as Python has it; a SpecError says what is wrong with it."""
+    """Read the map from a GeoJSON file, or from its content in Python; a SpecError says what is wrong with it."""
     features = _features(source)
     level, regions = _matched(features, tree)
     rings: dict[int, list[Floats]] = {}
@@ -83,9 +83,11 @@ def _features(source: str | PathLike[str] | Mapping[str, Any]) -> list[Mapping[s
         try:
             content = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
-            raise SpecError(f"the map {path} is no JSON that can be read; expected a GeoJSON file") from None
+            raise SpecError(f"the map {path} is not valid JSON; expected a GeoJSON file") from None
     if not isinstance(content, Mapping) or content.get("type") != "FeatureCollection":
-        raise SpecError("the map is no GeoJSON FeatureCollection: its features should be the regions' areas")
+        raise SpecError(
+            "the map is not a GeoJSON FeatureCollection; expected one whose features are the regions' areas"
+        )
     features = content.get("features")
     if not isinstance(features, list) or not features or not all(isinstance(each, Mapping) for each in features):
         raise SpecError("the map has no features; expected one for each region")
@@ -93,7 +95,7 @@ def _features(source: str | PathLike[str] | Mapping[str, Any]) -> list[Mapping[s
 
 
 def _matched(features: Sequence[Mapping[str, Any]], tree: Hierarchy) -> tuple[int, list[int | None]]:
-    """The level that the map is about, and each feature's region."""
+    """Return the level of the map, and each feature's region."""
     known: dict[str, list[tuple[int, int, int]]] = {}  # level, 0 for ids and -1 for names, and region, by text
     for level in range(tree.depth):
         rows = range(*tree.level_slice(level).indices(len(tree)))
@@ -111,10 +113,10 @@ def _matched(features: Sequence[Mapping[str, Any]], tree: Hierarchy) -> tuple[in
     number, (level, kind, place) = max(((len(rows), key) for key, rows in found.items()), default=(0, (0, 0, 0)))
     if not number:
         one = next((name for name in _property_names(features)), None)
-        seen = "" if one is None else f"; of its properties {visible(one)} is {_example(features, one)}, for instance"
+        seen = "" if one is None else f"; its property {visible(one)} is {_example(features, one)}, for example"
         raise SpecError(
-            "no area of the map is a region: a property of its features (or their id) should hold the ids or names in "
-            f"regions.csv, such as {tree.ids[-1]!r}{seen}"
+            "no area of the map matches a region: a property of its features (or their id) should hold the ids or "
+            f"names in regions.csv, such as {tree.ids[-1]!r}{seen}"
         )
     of_text = {text: row for text, all_of in known.items() for at, of, row in all_of if (at, of) == (level, kind)}
     column = columns[-place]
@@ -123,7 +125,7 @@ def _matched(features: Sequence[Mapping[str, Any]], tree: Hierarchy) -> tuple[in
 
 
 def _unique(known: dict[str, int], pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Names that one region has."""
+    """Return the names that belong to only one region."""
     twice = set()
     for name, row in pairs:
         if name in known:
@@ -154,7 +156,7 @@ def _text(value: Any) -> str | None:
 
 
 def _rings(geometry: Any) -> Iterator[Floats]:
-    """The rings of a geometry; what is no area has none."""
+    """Return the rings of a geometry; empty if it is not an area."""
     if not isinstance(geometry, Mapping):
         return
     kind = geometry.get("type")
@@ -169,14 +171,14 @@ def _rings(geometry: Any) -> Iterator[Floats]:
                 if len(points) >= 3:
                     yield points
     except (TypeError, ValueError, LookupError):
-        raise SpecError("an area of the map has coordinates that are no pairs of numbers") from None
+        raise SpecError("an area of the map has coordinates that are not pairs of numbers") from None
 
 
 # -------------------------------------------------------------------- drawing
 
 
 def _scaled(rings: dict[int, list[Floats]]) -> tuple[int, dict[int, list[Floats]]]:
-    """The drawing's height, and all rings in its coordinates, north at the top."""
+    """Return the drawing's height, and all rings in its coordinates, north at the top."""
     points = np.concatenate([ring for found in rings.values() for ring in found])
     (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)
     on_a_globe = abs(points[:, 0]).max() <= 180 and abs(points[:, 1]).max() <= 90
@@ -193,10 +195,10 @@ def _scaled(rings: dict[int, list[Floats]]) -> tuple[int, dict[int, list[Floats]
 
 
 def _path(rings: list[Floats]) -> str:
-    """Rings as a path of whole numbers; rings that are too small to be seen are left out unless all are."""
+    """Return rings as an SVG path with integer coordinates; invisibly small rings are left out unless all are small."""
     thinned = [np.rint(_thinned(ring)).astype(np.int64) for ring in rings]
     drawn = [ring for ring in thinned if len(np.unique(ring, axis=0)) >= 3]
-    if not drawn:  # an area of less than a point: a small square in its place
+    if not drawn:  # an area smaller than a point becomes a small square
         x, y = thinned[0][0].tolist()
         return f"M{x} {y}h2v2h-2z"
     return "".join(_ring_path(ring) for ring in drawn)
@@ -209,9 +211,9 @@ def _ring_path(ring: Integers) -> str:
 
 
 def _thinned(ring: Floats) -> Floats:
-    """Ramer, Douglas and Peucker: the points that are needed to stay near the line."""
+    """Simplify a line with the algorithm of Ramer, Douglas and Peucker: keep the points needed to stay close to it."""
     kept = np.zeros(len(ring), bool)
-    middle = int(np.argmax(((ring - ring[0]) ** 2).sum(axis=1)))  # a ring has no ends: it is cut in two
+    middle = int(np.argmax(((ring - ring[0]) ** 2).sum(axis=1)))  # a ring has no ends, so it is cut in two
     kept[[0, middle, len(ring) - 1]] = True
     open_parts = [(0, middle), (middle, len(ring) - 1)]
     while open_parts:

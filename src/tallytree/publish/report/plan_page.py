@@ -1,4 +1,4 @@
-"""The page of a plan: what each budget would buy, level by level, and how levels trade against each other."""
+"""The report of a plan: what each budget would buy on each level, and how levels trade off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BALANCED = "balanced"
 
 
 def make_plan_page(report: PlanReport, *, title: str, words: Words | None = None) -> Page:
-    """The page of a plan, of the mechanism with the least predicted error of the last level at the first budget."""
+    """Return the report of a plan, for the mechanism with the least predicted error on the last level."""
     mechanism, first = report.best(report.levels[-1]).mechanism, report.budgets[0]
     found = [one for one in report.predictions if one.mechanism == mechanism]
     splits = list(dict.fromkeys(one.split for one in found))
@@ -37,7 +37,7 @@ def make_plan_page(report: PlanReport, *, title: str, words: Words | None = None
 
 
 def _rows(found: list[Prediction], level: str) -> list[dict[str, Any]]:
-    """The predictions of a level, with twice the standard error of the simulation around their errors."""
+    """Return the predictions of a level; their errors have twice the standard error of the simulation."""
     return [
         {**vars(one), "ends": (one.emd - 2 * one.emd_standard_error, one.emd + 2 * one.emd_standard_error)}
         for one in found

@@ -1,4 +1,4 @@
-"""The page of a release: what was published, how accurate it is, and how it is protected."""
+"""The report of a release: what was published, how accurate it is, and how it is protected."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from tallytree.publish.report.maps import Map, read_map
 from tallytree.publish.untrusted import read_json
 
 GeoJson = str | PathLike[str] | Mapping[str, Any]
-LARGEST_ODDS = 1000  # beyond, e^ε is no comfort
+LARGEST_ODDS = 1000  # a larger e^ε says little
 MOST_ROWS = 15  # of regions with their numbers of entities
 Row = dict[str, Any]
 
 
 def read_release_page(directory: Path, *, words: Words | None = None, map: GeoJson | None = None) -> Page:  # noqa: A002
-    """The page of a release's directory; of a large release only its upper levels are read."""
+    """Return the report of a release's directory; of a large release only the upper levels are read."""
     release = read_upper(directory, MOST_CELLS)
     release_id = digest(directory / MANIFEST) if (directory / MANIFEST).is_file() else None
     how: Row = {"words": words, "map": map, "directory": str(directory)}
     try:
         return make_release_page(release, release_id, stated=read_json(directory / PRIVACY), **how)
     except UNUSABLE as error:
-        raise ReleaseError(f"the page of {directory} cannot be made: {reason(error)}") from None
+        raise ReleaseError(f"cannot write the report of {directory}: {reason(error)}") from None
 
 
 def make_release_page(
@@ -55,7 +55,7 @@ def make_release_page(
     map: GeoJson | None = None,  # noqa: A002
     directory: str = "release/",
 ) -> Page:
-    """The page of a release; `stated` is its privacy statement, `directory` where the page says that the files are."""
+    """Return the report of a release; `stated` is its privacy statement, `directory` the path shown on the page."""
     words, stated, cells = words or Words(), stated or privacy_statement(release), Cells.of(release)
     regions, last, bars = select_regions(cells), release.sizes[-1], release.error_bars
     data = script_data(cells, regions, words)
@@ -100,7 +100,7 @@ def make_release_page(
 
 
 def _odds(budget: Budget) -> float | None:
-    """How many times as likely an outcome may become by one of those protected, where that is a comfort."""
+    """Return e^ε, the largest factor that one protected unit changes a probability by; None if it is too large."""
     odds = exp(float(budget.amount)) if budget.currency == "epsilon" and budget.amount < LARGEST_ODDS else np.inf
     return odds if odds <= LARGEST_ODDS else None
 
@@ -108,7 +108,7 @@ def _odds(budget: Budget) -> float | None:
 def _no_bars(release: ReleaseContents) -> str:
     bars = release.error_bars
     if bars.which == "none":
-        return "This release was made without error bars; tallytree query computes them for any question."
+        return "This release has no error bars. The command tallytree query computes them for any query."
     return next(iter(bars.missing.values()), "")
 
 
@@ -116,7 +116,7 @@ def _no_bars(release: ReleaseContents) -> str:
 
 
 def _ends(cells: Cells, what: What, region: int) -> list[tuple[int, int] | None]:
-    """The recommended intervals of a region's numbers over all categories."""
+    """Return the recommended intervals of a region's numbers over all categories."""
     level = int(cells.tree.level_of[region])
     if (found := cells.intervals(what, level)) is None:
         return [None] * len(cells.classes)
@@ -125,7 +125,7 @@ def _ends(cells: Cells, what: What, region: int) -> list[tuple[int, int] | None]
 
 
 def _size_rows(cells: Cells, region: int, slot: int) -> list[Row]:
-    """The sizes of a region, over all categories: label, count and interval."""
+    """Return the sizes of a region, over all categories: label, count and interval."""
     counts = cells.counts[region, slot].tolist()
     return [
         {"label": one.label, "count": count, "ends": ends}
@@ -134,7 +134,7 @@ def _size_rows(cells: Cells, region: int, slot: int) -> list[Row]:
 
 
 def _facts(cells: Cells, region: int, slot: int) -> Row:
-    """Groups, entities and their mean of a region, or of a value of categories in it."""
+    """Return groups, entities and mean size of a region, or of a value of categories in it."""
     groups, entities = int(cells.groups[region, slot]), int(cells.entities[region, slot])
     ends = _ends(cells, "entities", region)[0] if slot == 0 else None
     name, mean = cells.tree.names[region], entities / groups if groups else None
@@ -142,7 +142,7 @@ def _facts(cells: Cells, region: int, slot: int) -> Row:
 
 
 def _example(cells: Cells) -> Row | None:
-    """How to read one number: the largest of the largest region of the last level."""
+    """Return an example number to read: the largest number of the largest region of the last level."""
     rows = cells.tree.level_slice(cells.tree.depth - 1)
     region = rows.start + int(np.argmax(cells.groups[rows, 0]))
     row = _size_rows(cells, region, 0)[int(np.argmax(cells.counts[region, 0]))]
@@ -150,20 +150,20 @@ def _example(cells: Cells) -> Row | None:
 
 
 def _largest(cells: Cells) -> list[Row]:
-    """The whole, and the regions below it with the most entities."""
+    """Return the root and the regions below it with the most entities."""
     rows = cells.tree.level_slice(min(1, cells.tree.depth - 1))
     below = rows.start + np.argsort(-cells.entities[rows, 0], kind="stable")[:MOST_ROWS]
     return [_facts(cells, region, 0) for region in dict.fromkeys([0, *below.tolist()])]
 
 
 def _by_category(cells: Cells) -> list[Row]:
-    """The whole by the values of the categories."""
+    """Return the root's numbers by the values of the categories."""
     named = [", ".join(value for value in values if value != ALL) for values in cells.release.rows.values]
     return [{**_facts(cells, 0, slot), "name": name} for slot, name in enumerate(named) if name]
 
 
 def _spent(stated: Mapping[str, Any], cells: Cells) -> list[Row]:
-    """What the budget was spent on, in the order of the measurements; then the levels that nothing was spent on."""
+    """Return what the budget was spent on in the order of the measurements, then the levels without a measurement."""
     names, levels, top = cells.release.rows.categories, cells.tree.levels, cells.release.hierarchy.levels[0]
     found = []
     for row in stated["measurements"]:
@@ -185,7 +185,7 @@ def _spent(stated: Mapping[str, Any], cells: Cells) -> list[Row]:
 
 
 def _place_map(drawn: Map, data: Mapping[str, Any], cells: Cells) -> Row:
-    """Outlines with the places of their regions among those that are embedded."""
+    """Return outlines with the indices of their regions among the embedded ones."""
     place = {code: at for at, code in enumerate(data["ids"])}
     known = [(place[code], one.path) for one in drawn.outlines if (code := cells.tree.ids[one.region]) in place]
     return {

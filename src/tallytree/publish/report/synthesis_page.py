@@ -1,4 +1,4 @@
-"""The page of synthetic households: which questions can be trusted, margins beside what was measured, and examples."""
+"""The report of synthetic households: reliable queries, tables compared with their measurements, and examples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRUST = {  # the most accurate first
     "partly measured": "a part was measured: errors can be larger than shown",
     "not measured": "nothing was measured: the synthetic answer follows from the model alone",
 }
-MOST_ODDS = 7  # of ε: beyond, e^ε is no comfort
+MOST_ODDS = 7  # of ε: a larger e^ε says little
 MOST_TABLES = 100
 MOST_MARGINS, MOST_COUNTS = 8, 24
 EXAMPLES = 6
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def make_synthesis_page(directory: Path) -> Page:
-    """The page of a directory of synthetic households; a ReleaseError says what is wrong with its files."""
+    """Return the report of a directory of synthetic households; a ReleaseError says what is wrong with its files."""
     try:
         stated, schema = read_json(directory / PRIVACY), Schema.from_json(read_json(directory / SCHEMA))
         tables, budget = _read_tables(directory), Budget.from_json(stated["budget"])
@@ -59,12 +59,12 @@ def make_synthesis_page(directory: Path) -> Page:
             "directory": str(directory),
         }
     except UNUSABLE as error:
-        raise ReleaseError(f"the page of {directory} cannot be made: {reason(error)}") from None
+        raise ReleaseError(f"cannot write the report of {directory}: {reason(error)}") from None
     return render_page("synthesis.html", values)
 
 
 def _read_tables(directory: Path) -> list[Row]:
-    """The tables of the workload, the most accurate first."""
+    """Return the tables of the workload, the most accurate first."""
     with opened(directory / QUESTIONS) as file:
         rows = csv.DictReader(file.read().decode("utf-8").splitlines())
         found = [
@@ -81,14 +81,14 @@ def _read_tables(directory: Path) -> list[Row]:
 
 
 def _kind(how: str, tables: list[Row]) -> Row:
-    """How many tables are known in one way, and how well."""
+    """Return how many tables are known in one way, and how accurately."""
     errors = {name: [one[name] for one in tables if one[name] is not None] for name in ("error", "at_most")}
     medians = {name: median_high(found) if found else None for name, found in errors.items()}
     return {"how": how, "words": TRUST[how], "tables": len(tables), **medians}
 
 
 def _read_margins(directory: Path, tables: list[Row]) -> list[Row]:
-    """Small tables that were measured: each cell's synthetic answer beside the measurement with its noise."""
+    """Return small measured tables: each cell's synthetic answer beside the measurement with its noise."""
     known = [*TRUST][:-1]
     small = [one for one in tables if one["how"] in known and one["cells"] <= MOST_COUNTS]
     small = sorted(small, key=lambda one: (known.index(one["how"]), one["cells"]))[:MOST_MARGINS]
@@ -105,7 +105,7 @@ def _read_margins(directory: Path, tables: list[Row]) -> list[Row]:
 
 
 def _noise_ends(cell: Row) -> tuple[float, float] | None:
-    """Where the measured count lies within its noise."""
+    """Return the interval of a measured count, from its noise."""
     if cell["measured"] is None or cell["noise"] is None:
         return None
     half = REACH * cell["noise"]
@@ -113,7 +113,7 @@ def _noise_ends(cell: Row) -> tuple[float, float] | None:
 
 
 def _read_examples(directory: Path, schema: Schema) -> list[Row]:
-    """The first few households that hold somebody, with their persons."""
+    """Return the first few non-empty households with their persons."""
     most = MOST_ROWS
     with ParquetRows(directory / HOUSEHOLDS, most=most) as homes, ParquetRows(directory / PERSONS, most=most) as people:
         if not homes.groups or not homes.rows:
