@@ -164,7 +164,7 @@ def synthesize(
     charge = choose_charge(ledger, same_data=same_data, changed_files=changed_files)
     run = choose_folder(folder, charge.ledger)
     where = None if run is None else str(run.folder)
-    how = f"To go on, call synthesize again with the same arguments and folder={where!r}."
+    how = f"To continue, call synthesize again with the same arguments and folder={where!r}."
     with explain_failures(run, settings.budget, how):
         return make_synthesis(checked, charge, run, resume=resume, progress=progress)
 
