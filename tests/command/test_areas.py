@@ -106,7 +106,7 @@ def test_what_cannot_be_asked_of_areas_is_said(typed, folder):
     assert "there is no region 'Totall'; did you mean total?" in typed(
         "query", "release", "--regions", "wrong.csv", code=2
     )
-    assert "goes without --level and --region" in typed(
+    assert "leave out --level and --region" in typed(
         "query", "release", "--regions", "areas.csv", "--level", "county", code=2
     )
     (folder / "twice.csv").write_text("area,region\nNorth,1\nNorth,A\n")

@@ -74,7 +74,7 @@ def test_what_gave_no_result_is_shown_with_its_reason(monkeypatch):
     ("words", "message"),
     [
         (["censsus"], "did you mean 'census'"),
-        (["nowhere.csv"], "there is no file nowhere.csv"),
+        (["nowhere.csv"], "unknown data nowhere.csv"),
         (["people", "--mechanism", "pgsr-cumulative"], "did you mean 'pgsr-cumulative-dp'"),
         (["people", "--epsilon", "none"], "--epsilon none: epsilon must be a finite number"),
         (["people", "--epsilon", "-1"], "epsilon must be positive"),

@@ -119,12 +119,12 @@ def test_without_a_ledger_a_release_asks_whether_that_is_meant(folder, here):
     assert "no ledger was named" in out
     assert "--no-ledger" in out
     assert "Nothing was spent." in out
-    assert "--ledger PATH or --no-ledger will be asked for" in here("validate", "release.toml")
+    assert "give --ledger PATH or --no-ledger" in here("validate", "release.toml")
     assert not list(folder.glob("first*"))
     here("release", "release.toml", "--out", "first", "--no-ledger")
     assert "without a ledger" in json.loads((folder / "first" / "privacy.json").read_text())["statement"]
     (folder / "release.toml").write_text(GOOD.replace("epsilon = 0.1", "epsilon = 0.1\nledger = false"))
-    assert "none, as the spec says" in here("validate", "release.toml")
+    assert "none, by the spec" in here("validate", "release.toml")
     here("release", "release.toml", "--out", "second")
     (folder / "release.toml").write_text(GOOD.replace("epsilon = 0.1", "epsilon = 0.1\nledger = true"))
     assert "ledger" in here("validate", "release.toml", code=2)
@@ -430,7 +430,7 @@ def test_a_full_disk_is_no_defect_and_says_what_was_spent_and_how_to_go_on(folde
     with monkeypatch.context() as patch:
         patch.setattr(f"tallytree.{place}", full)
         said = here("release", "release.toml", "--out", "mine", code=2)
-    assert "This is a defect" not in said
+    assert "This is a bug" not in said
     assert "No space left on device" in said
     assert "ε = 0.1 of 'people' in" in said
     assert "Go on with: tallytree release release.toml --out mine --resume" in said

@@ -138,7 +138,7 @@ def test_groups_are_spread_by_a_public_column(folder):
     fitted = loaded.prior(tree).fitted(tree, first_size=1, max_size=5)
     assert fitted.totals == pytest.approx([0, 300, 600, 900, 1200])
     for change, message in (
-        (('spread = "people"', 'spread = "persons"'), r"is no column of the \[regions\] table; it has state"),
+        (('spread = "people"', 'spread = "persons"'), r"is not a column of the \[regions\] table; it has state"),
         (('spread = "people"', 'spread = "state"'), "'state' .* holds 'A'; expected numbers"),
     ):
         (folder / "release.toml").write_text((SPEC + 'spread = "people"\n').replace(*change))

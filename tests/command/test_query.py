@@ -91,7 +91,7 @@ def test_bands_are_shown_size_by_size(query, saved):
     text = words(query("--region", "C", "--simultaneous"))
     bands = Release.load(saved / "release").bands("C").to_pylist()
     assert f"6 or more {bands[-1]['count']} {bands[-1]['lower']} … {bands[-1]['upper']}" in text
-    assert "hold together, whatever the truth is" in text
+    assert "hold jointly for any value of the truth is" in text
     rows = json.loads(query("--level", "state", "--size", "1,6", "--simultaneous", "--json"))
     assert [(row["region"], row["size"]) for row in rows[:3]] == [("A", 1), ("A", 6), ("B", 1)]
 
@@ -141,8 +141,8 @@ def test_where_there_is_no_guarantee_the_reason_is_shown(query):
         (["--size", "big"], "is not a list of sizes"),
         (["--share"], "the share of all sizes is always 1"),
         (["--mean", "--size", "2"], "a mean is over all sizes"),
-        (["--mean", "--share"], "ask one thing at a time"),
-        (["--mean", "--simultaneous"], "ask one thing at a time"),
+        (["--mean", "--share"], "give only one of"),
+        (["--mean", "--simultaneous"], "give only one of"),
         (["--level", "town"], "there is no level 'town'"),
         (["--ratio-to", "nowhere"], "there is no region 'nowhere'"),
         (["--confidence", "95"], "expected a number from 0.5 to 0.9999"),
@@ -209,10 +209,10 @@ def test_the_share_of_a_category_is_asked_for(query, by_tenure):
         (["--by", "tenur=rented"], "there is no category 'tenur'; did you mean 'tenure'?"),
         (["--by", "tenure=let"], "tenure has no value 'let'; there are owned, rented, all"),
         (["--by", "tenure=rented", "--by", "tenure=owned"], "--by names 'tenure' twice"),
-        (["--by", "=rented"], "write the category and its value, as in tenure=rented"),
-        (["--by", "tenure", "--level", "state"], "asks for each value of a category, which goes without --level"),
+        (["--by", "=rented"], "write a category and its value, as in tenure=rented"),
+        (["--by", "tenure", "--level", "state"], "asks for each value of a category and cannot be combined with --level"),
         (["--by", "origin"], "there is no category 'origin'"),
-        (["--share-of", "tenure=rented", "--share"], "ask one thing at a time"),
+        (["--share-of", "tenure=rented", "--share"], "give only one of"),
         (["--share-of", "tenure"], "--share-of 'tenure' is not read"),
     ],
 )

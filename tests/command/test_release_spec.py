@@ -71,11 +71,11 @@ def test_what_is_left_out_is_told_without_a_region_too(write):
         (("max_size = 4", 'max_size = "4"'), r"\[data\] max_size: .*integer.*not '4'"),
         (('group = "household"\n', ""), r"\[data\] the key 'group' is missing"),
         (("one_entity", "one_person"), "one_entity"),
-        (("[data]", "[data"), "not a TOML file"),
+        (("[data]", "[data"), "not a valid TOML file"),
         (("epsilon = 0.1", "epsilon = 0.1\n[release]\noptons = {}"), r"\[release\] unknown key 'optons'; did you mean"),
         (("epsilon = 0.1", "epsilon = 0.1\n[release]\noptions = 3"), r"\[release\] options: .*dictionary.*not 3"),
         (('levels = ["state", "county"]', ""), "needs levels"),
-        (('levels = ["state", "county"]', 'levels = ["state", "county"]\nname = "x"'), "only together with leaf"),
+        (('levels = ["state", "county"]', 'levels = ["state", "county"]\nname = "x"'), "name needs leaf"),
     ],
 )
 def test_mistakes_are_named_with_the_nearest_right_key(write, change, message):

@@ -130,13 +130,13 @@ def test_workloads_are_all_sets_a_sample_or_named_ones(write, section, tables, c
         (("[persons]", "[person]"), "the section 'persons' is missing"),
         (("one_group", "one_house"), "one_group"),
         (('"drop"', '"cut"'), r"\[schema\] oversize"),
-        (("[schema]", "[schema"), "not a TOML file"),
+        (("[schema]", "[schema"), "not a valid TOML file"),
         (("{ cuts = [18, 65.5] }", "{ }"), "'age' needs values, or cuts"),
         (("cuts = [18, 65.5]", "cuts = [65.5, 18]"), "cuts must be finite numbers in increasing order"),
         (("max_persons = 3", 'max_persons = 3\ncodebook = "codebook.csv"'), "needs either codebook"),
         (("[synthesis]", '[workload]\nsets = [["colour"]]\n[synthesis]'), "no attribute 'colour'"),
         (("[synthesis]", "[workload]\nsets = []\n[synthesis]"), "at least one table"),
-        (("[synthesis]", "[workload]\nsize = true\n[synthesis]"), "goes with k or sample"),
+        (("[synthesis]", "[workload]\nsize = true\n[synthesis]"), "needs k or sample"),
     ],
 )
 def test_mistakes_are_named_with_the_nearest_right_key(write, change, message):

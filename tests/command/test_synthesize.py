@@ -58,7 +58,7 @@ def test_from_a_spec_to_a_directory_that_verifies(folder, typed):
     assert "0.6 left" in typed("ledger", "open", "synth.toml", "--rho", "0.6")
     out = run("synthesize", "synth.toml", "--out", "first", folder=folder)
     assert "40 synthetic households for 60 real ones (public)" in out
-    assert "Which questions can be trusted" in out
+    assert "Reliability of the workload's tables" in out
     assert all(len(line) <= 80 for line in out.splitlines()), out
     saved = out.split("\nid ")[1].split()[0]
     assert not (folder / "first.partial").exists()

@@ -1,1 +1,1 @@
-"""The command line: thin. Specs in, calls, and what a person sees."""
+"""The command line: reads specs, calls the library and displays results."""

@@ -20,39 +20,41 @@ Names = list[str] | None
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")]
 SynthesisPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")]
 ReleasePath = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")]
-AnyDirectory = Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory of release or synthesize.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors, warnings and ids only.")]
+AnyDirectory = Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory that release or synthesize wrote.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors, warnings and ids.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report (report.html).")]
-Jobs = Annotated[int | None, typer.Option(help="Processes at a time; one per processor if not given.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write a report (report.html).")]
+Jobs = Annotated[int | None, typer.Option(help="Number of parallel processes; by default one per processor.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What `release` and `synthesize` share."""
+    """The options that `release` and `synthesize` share."""
 
     COMMAND: ClassVar[str]
 
     spec: SpecPath
-    out: Annotated[Path, typer.Option("--out", help="The directory to write; must not exist yet.")]
+    out: Annotated[Path, typer.Option("--out", help="Write to this new directory.")]
     ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="The ledger to charge, instead of the one in the spec.")
+        Path | None, typer.Option("--ledger", help="Charge this ledger instead of the one in the spec.")
     ] = None
     no_ledger: Annotated[
-        bool, typer.Option("--no-ledger", help="Charge none: what else is released about these data is not checked.")
+        bool, typer.Option("--no-ledger", help="Run without a ledger: other releases about these data are not checked.")
     ] = False
     same_data: Annotated[
         bool,
         typer.Option(
             "--same-data-other-name",
-            help="Charge files that another account was charged for; the privacy statement names it: budgets add up.",
+            help=(
+                "Accept files that another account was charged for; budgets add up, and the privacy statement names it."
+            ),
         ),
     ] = False
     changed_files: Annotated[
         bool,
         typer.Option(
             "--changed-files",
-            help="Charge the same account for other files than before: the same data, corrected or in another format.",
+            help="Accept changed files for the same account: the same data, corrected or in another format.",
         ),
     ] = False
     resume: Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")] = False
@@ -86,14 +88,14 @@ class PlanOptions:
     suggest: Annotated[
         Names, typer.Option(help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
     ] = None
-    epsilon: Annotated[Names, typer.Option(help="Another epsilon than the spec's. May be repeated.")] = None
+    epsilon: Annotated[Names, typer.Option(help="Plan for this epsilon instead of the spec's. May be repeated.")] = None
     prior: Annotated[
-        str | None, typer.Option(help="What to expect, for [plan] prior: a shape, a table or a release.")
+        str | None, typer.Option(help="Use this prior instead of [plan] prior: a shape, a table or a release.")
     ] = None
-    groups: Annotated[int | None, typer.Option(help="How many groups to expect, for [plan] groups.")] = None
-    mechanism: Annotated[Names, typer.Option(help="Only this mechanism. May be repeated.")] = None
-    plot: Annotated[Path | None, typer.Option(help="Also draw a picture: .png, .svg or .html.")] = None
-    report: Annotated[Path | None, typer.Option(help="Also write a page for people: .html.")] = None
+    groups: Annotated[int | None, typer.Option(help="Expect this many groups, instead of [plan] groups.")] = None
+    mechanism: Annotated[Names, typer.Option(help="Plan only this mechanism. May be repeated.")] = None
+    plot: Annotated[Path | None, typer.Option(help="Write a chart: .png, .svg or .html.")] = None
+    report: Annotated[Path | None, typer.Option(help="Write a report: .html.")] = None
     as_json: AsJson = False
     quiet: Quiet = False
 
@@ -104,12 +106,15 @@ class QueryOptions:
 
     directory: ReleasePath
     region: Annotated[
-        Names, typer.Option(help="A region's id or name; repeat it for a sum. All regions if left out.")
+        Names, typer.Option(help="Select a region by id or name; repeat it for a sum. All regions by default.")
     ] = None
     size: Annotated[str | None, typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')] = None
-    share: Annotated[bool, typer.Option("--share", help="The sizes' share of all groups there.")] = False
+    share: Annotated[bool, typer.Option("--share", help="Compute the sizes' share of all groups there.")] = False
     mean: Annotated[
-        bool, typer.Option("--mean", help="Entities per group; those of the last size or more count as that size.")
+        bool,
+        typer.Option(
+            "--mean", help=("Compute entities per group; groups of the last size or more count as that size.")
+        ),
     ] = False
     ratio_to: Annotated[Names, typer.Option(metavar="REGION", help="Divide by the same sizes there.")] = None
     difference_to: Annotated[Names, typer.Option(metavar="REGION", help="Subtract the same sizes there.")] = None
@@ -125,18 +130,23 @@ class QueryOptions:
         ),
     ] = None
     share_of: Annotated[
-        Names, typer.Option(metavar="NAME=VALUE", help="The share of a category's value among all groups there.")
+        Names,
+        typer.Option(metavar="NAME=VALUE", help=("Compute the share of a category's value among all groups there.")),
     ] = None
-    confidence: Annotated[float | None, typer.Option(help="Of the intervals; the release's own if left out.")] = None
+    confidence: Annotated[
+        float | None, typer.Option(help=("Set the confidence of the intervals; by default the release's own."))
+    ] = None
     simultaneous: Annotated[
-        bool, typer.Option("--simultaneous", help="Size by size, with intervals that hold for all sizes together.")
+        bool, typer.Option("--simultaneous", help="List every size, with intervals that hold for all sizes jointly.")
     ] = False
-    no_typical: Annotated[bool, typer.Option("--no-typical", help="Leave the typical intervals out: quicker.")] = False
+    no_typical: Annotated[
+        bool, typer.Option("--no-typical", help=("Leave out typical intervals, which is faster."))
+    ] = False
     whole: Annotated[
         bool, typer.Option("--whole", help="Read all of a large release: slower, with narrower and typical intervals.")
     ] = False
     as_json: AsJson = False
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each answer.")] = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row per answer.")] = False
     quiet: Quiet = False
 
 
@@ -159,9 +169,7 @@ class EvaluateOptions:
     ] = None
     size_columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="PREFIX", help="What stands before the size in the file's columns: hh for hh1, hh2 and so on"
-        ),
+        typer.Option(metavar="PREFIX", help="Prefix of the file's size columns: hh for hh1, hh2 and so on"),
     ] = None
     mechanism: Annotated[Names, typer.Option(help="Repeat for several; all of them if not given.")] = None
     epsilon: Annotated[Names, typer.Option(help="Repeat for several; 1 if not given.")] = None
@@ -170,11 +178,12 @@ class EvaluateOptions:
     seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0
     unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity"
     jobs: Jobs = None
-    limit: Annotated[float | None, typer.Option(help="Seconds that one run may take; none if not given.")] = None
+    limit: Annotated[float | None, typer.Option(help="Stop a run after this many seconds; no limit by default.")] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the summary as CSV.")] = False
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results and plots. Given again, only what is missing is run.")
+        Path | None,
+        typer.Option(help=("Write results and plots to this folder; a second call runs only what is missing.")),
     ] = None
     quiet: Quiet = False
 
@@ -184,18 +193,18 @@ class AuditOptions:
     """The options of `audit`."""
 
     mechanism: Annotated[Names, typer.Option(help="Repeat for several; all if not given.")] = None
-    runs: Annotated[int | None, typer.Option(help="Outputs of each of two neighbours; 10,000 if not given.")] = None
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs and settings.")] = False
+    runs: Annotated[int | None, typer.Option(help="Number of outputs per neighbour; 10,000 by default.")] = None
+    quick: Annotated[bool, typer.Option("--quick", help="Use fewer runs and settings.")] = False
     planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False
-    confidence: Annotated[float, typer.Option(help="Of all bounds from outputs together.")] = 0.999
+    confidence: Annotated[float, typer.Option(help="Set the joint confidence of all bounds from outputs.")] = 0.999
     jobs: Jobs = None
     as_json: AsJson = False
-    out: Annotated[Path | None, typer.Option(help="Folder for the table and the plot.")] = None
+    out: Annotated[Path | None, typer.Option(help="Write the table and the plot to this folder.")] = None
     quiet: Quiet = False
 
 
 def with_options(function: Callable[[Any], T]) -> Callable[..., T]:
-    """A function of one value as a function of that value's fields, as Typer reads it."""
+    """Return a function of one value as a function of that value's fields, as Typer expects it."""
     [kind] = (hint for name, hint in get_type_hints(function).items() if name != "return")
     hints = get_type_hints(kind, include_extras=True)
     parameters = [
@@ -212,7 +221,7 @@ def with_options(function: Callable[[Any], T]) -> Callable[..., T]:
 
 
 def command_line(options: Any) -> str:
-    """The command with these options, as it can be pasted into a shell; what is left at its default is left out."""
+    """Return the command with these options for pasting into a shell, without options at their default."""
     hints = get_type_hints(type(options), include_extras=True)
     words: list[str] = []
     for field in fields(options):
@@ -227,7 +236,7 @@ def command_line(options: Any) -> str:
 
 
 def output_form(*, as_json: bool, as_csv: bool) -> str:
-    """Which of text, json and csv two options ask for."""
+    """Return which of text, json and csv two options request."""
     if as_json and as_csv:
         raise SpecError("give --json or --csv, not both")
     return "json" if as_json else "csv" if as_csv else "text"

@@ -41,7 +41,7 @@ Rows = list[dict[str, Any]]
 
 
 def run_evaluate(options: EvaluateOptions) -> None:
-    """Compare mechanisms with the truth, show how they did, and keep it in a folder."""
+    """Compare mechanisms with the truth, show the results, and store them in a folder."""
     form = output_form(as_json=options.as_json, as_csv=options.as_csv)
     chosen = [mechanism_named(name).name for name in options.mechanism or ()]
     budgets = [read_budget(f"--epsilon {text}:", epsilon=text) for text in options.epsilon or ["1"]]
@@ -76,21 +76,21 @@ def run_evaluate(options: EvaluateOptions) -> None:
 
 
 def _truth(options: EvaluateOptions) -> Truth:
-    """A made-up data set by name, or public counts in a file."""
+    """Return made-up data by name, or public counts from a file."""
     data, named = options.data, options.data in DATASETS
     if not named and Path(data).exists():
         if options.scale != 1:
             raise SpecError(f"--scale is for made-up data sets; {data} is a file")
         return read_counts(data, options.level or None, options.size_columns)
     if not named and (os.sep in data or Path(data).suffix):
-        raise SpecError(f"there is no file {data}, and no made-up data set is called that")
+        raise SpecError(f"unknown data {data}: neither a file nor a made-up data set")
     if options.level or options.size_columns is not None:
         raise SpecError(f"--level and --size-columns are for files; {data} is a made-up data set, which has its own")
     return make(data, scale=options.scale, seed=options.seed)  # which says what there is, and the nearest name
 
 
 def _how_to_say(unclear: UnclearLevels | UnclearSizes, options: EvaluateOptions) -> SpecError:
-    """What is unclear about the columns, and the same command with the words that make it clear."""
+    """Return what is ambiguous about the columns, and the same command with options that resolve it."""
     if isinstance(unclear, UnclearLevels):
         options = replace(options, level=list(unclear.likely))
         ask = f"Say which columns are levels, from the top down. If they are {' and '.join(unclear.likely)}"
@@ -133,7 +133,7 @@ def _about(truth: Truth) -> dict[str, Any]:
 
 
 def _report(truth: Truth, results: Results) -> RenderableType:
-    """What was compared on what, errors by level, costs, and what went wrong."""
+    """Yield what was compared on which data, errors by level, costs, and failures."""
     about = _about(truth)
     levels = " → ".join(f"{level} {regions:,}" for level, regions in about["levels"].items())
     rows = results.summary().to_pylist()
@@ -165,7 +165,7 @@ def _report(truth: Truth, results: Results) -> RenderableType:
 
 
 def _errors(rows: Rows) -> Table:
-    """One row per level and mechanism."""
+    """Return one row per level and mechanism."""
     found = {(row["level"], row["mechanism"], row["metric"]): row for row in rows if row["size"] is None}
     levels = sorted({(row["depth"], row["level"]) for row in rows if row["depth"] is not None})
     mechanisms = list(dict.fromkeys(row["mechanism"] for row in rows))
@@ -184,7 +184,7 @@ def _errors(rows: Rows) -> Table:
 
 
 def _costs(rows: Rows) -> Table:
-    """One row per mechanism and budget."""
+    """Return one row per mechanism and budget."""
     found = {(row["mechanism"], row["budget"], row["metric"]): row for row in rows if row["depth"] is None}
     table = plain_table(
         "mechanism", "budget", "runs", "measure", "estimate", "memory", "violations", right=range(2, 7), gap=1
@@ -210,7 +210,7 @@ def _costs(rows: Rows) -> Table:
 
 
 def _lost(failures: Rows) -> Table:
-    """Cells that failed alike are one row."""
+    """Return failures, with one row for cells that failed the same way."""
     alike: dict[tuple[str, str, str], Rows] = {}
     for row in failures:
         alike.setdefault((row["mechanism"], row["status"], row["message"] or ""), []).append(row)
@@ -267,7 +267,7 @@ def _duration(seconds: float) -> str:
 
 
 def run_audit(options: AuditOptions) -> bool:
-    """Audit, show and keep the result: is every claim consistent, and every planted defect caught?"""
+    """Audit, show and store the result: whether every claim is consistent, and every planted defect is caught."""
     quiet, out = options.quiet, options.out
     with show_progress(quiet) as progress:
         found = audit(
@@ -291,7 +291,7 @@ def run_audit(options: AuditOptions) -> bool:
 
 
 def release_in_process(folder: Path) -> str:
-    """Do what `tallytree release` does with a folder's release.toml, in this process, and return all that it prints.
+    """Run `tallytree release` with a folder's release.toml in this process, and return everything it prints.
 
     Progress lines depend on the clock, so they are left out. Python shows a warning once; here it is shown each time.
     """

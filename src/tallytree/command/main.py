@@ -1,6 +1,6 @@
-"""The `tallytree` command: its words, each handed to a module that does it. Modules load when their command runs.
+"""The `tallytree` command: each subcommand calls a module. Modules load when their command runs.
 
-Exit codes: 0 done, 2 bad input, 3 budget, 130 interrupted, 1 our own defect.
+Exit codes: 0 done, 2 bad input, 3 budget, 130 interrupted, 1 a bug in tallytree.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tallytree.version import VERSION
 
 
 class Interrupted(Exception):
-    """Ctrl-C, out of Typer's reach, which would say "Aborted" and no more."""
+    """Ctrl-C as an error that Typer does not catch: Typer would print only "Aborted"."""
 
 
 class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; its notes on what was spent come along if it is interrupted."""
+        """Run a command; if it is interrupted, keep the notes on what was spent."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -77,38 +77,41 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Differentially private counts that add up: how many groups of each size in every region."""
+    """Release differentially private counts that add up: the number of groups of each size in every region."""
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the release goes; an older release there is replaced.")] = Path(
-        "demo-release"
+    out: Annotated[
+        Path, typer.Option(help=("Write the release to this directory; an older release there is replaced."))
+    ] = Path("demo-release"),
+    data: Annotated[Path, typer.Option(help=("Write the made-up country's files to this directory."))] = Path(
+        "demo-data"
     ),
-    data: Annotated[Path, typer.Option(help="Where the made-up country's files go.")] = Path("demo-data"),
     households: Annotated[int, typer.Option(min=1000, help="How many households the country has.")] = 100_000,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make up a country, release it with epsilon = 1, and verify the release.
+    """Create data of a made-up country, release it with epsilon = 1, and verify the release.
 
-    Its ledger is made anew beside its data, with epsilon = 2 in all, each time that the country is made up.
+    Its ledger is created beside the data, with epsilon = 2 in total, each time the command runs.
     """
     from tallytree.command.make import run_demo
 
     try:
         run_demo(out, data, households=households, report=not no_report, quiet=quiet)
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note("The country is made up, so nothing was spent that matters. Run it again.")
+        interrupt.add_note("The data are made up, so no real budget was spent. Run it again.")
         raise
 
 
 @app.command()
 def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Check spec and data: every problem at once, with counts and how to fix it. Nothing is spent.
+    """Check spec and data, and list every problem with counts and how to fix it. Nothing is spent.
 
-    The counts of problems, and the shares of what is left out, are computed from private data without noise: they are
-    for the data holder's eyes only.
+    The counts of problems, and the shares of rows left out, are computed from private data without noise: they are for
+    the
+    data holder's eyes only.
     """
     from tallytree.command.make import run_validate
 
@@ -118,7 +121,7 @@ def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> N
 @app.command()
 @with_options
 def plan(options: PlanOptions) -> None:
-    """Say what the budget will buy, level by level, from public facts alone.
+    """Predict what the budget will buy on each level, from public facts alone.
 
     Nothing is spent, and the microdata are not opened.
     """
@@ -132,8 +135,9 @@ def plan(options: PlanOptions) -> None:
 def release(options: ReleaseOptions) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn.
 
-    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless
-    --no-ledger is given.
+    The ledger that the spec or --ledger names is charged. Without a ledger the command stops with exit code 3, unless
+    you
+    give --no-ledger.
     """
     from tallytree.command.make import run_and_ask
 
@@ -143,10 +147,11 @@ def release(options: ReleaseOptions) -> None:
 @app.command()
 @with_options
 def synthesize(options: SynthesisOptions) -> None:
-    """Make synthetic households and persons from private ones. The budget is spent, round by round.
+    """Draw synthetic households and persons from a model of private ones. The budget is spent round by round.
 
-    It is taken from a ledger, by the spec or --ledger; without one the command stops with exit code 3, unless
-    --no-ledger is given. Rounds are kept in the folder OUT.partial until OUT is complete. It is confidential. Without a
+    The ledger that the spec or --ledger names is charged. Without a ledger the command stops with exit code 3, unless
+    you
+    give --no-ledger. Rounds are stored in the folder OUT.partial until OUT is complete. It is confidential. Without a
     ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
     from tallytree.command.make import run_and_ask
@@ -169,9 +174,9 @@ def verify(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a release again from its measurements and settings, and compare every file. Exit code 2 if one differs.
+    """Reproduce a release from its measurements and settings, and compare every file. Exit code 2 if one differs.
 
-    What the files alone cannot prove is listed at the end.
+    The end of the output lists what the files alone cannot prove.
     """
     from dataclasses import asdict
 
@@ -200,7 +205,7 @@ def verify(
 @app.command()
 @with_options
 def query(options: QueryOptions) -> None:
-    """Answer questions about a release: sums, shares, means, ratios and differences, with error bars."""
+    """Query a release: sums, shares, means, ratios and differences, with error bars."""
     from tallytree.command.query import run_query
 
     run_query(options)
@@ -210,14 +215,19 @@ def query(options: QueryOptions) -> None:
 def report(
     directory: AnyDirectory,
     map: Annotated[  # noqa: A002
-        Path | None, typer.Option(help="GeoJSON with an area for each region: a property has their ids or names.")
+        Path | None,
+        typer.Option(
+            help=("Draw a map from this GeoJSON: an area for each region, with a property for its id or name.")
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The page; report.html in the directory if left out.")] = None,
-    groups: Annotated[str, typer.Option(help="What groups are called, in the plural: households.")] = "groups",
-    entities: Annotated[str, typer.Option(help="What entities are called, in the plural: persons.")] = "entities",
+    out: Annotated[
+        Path | None, typer.Option(help=("Write the report to this file; by default report.html in the directory."))
+    ] = None,
+    groups: Annotated[str, typer.Option(help="Call groups by this plural word, such as households.")] = "groups",
+    entities: Annotated[str, typer.Option(help="Call entities by this plural word, such as persons.")] = "entities",
     quiet: Quiet = False,
 ) -> None:
-    """Write a page for people: what was published, how good it is, how it is protected. Nothing is spent.
+    """Write a report: what was published, how accurate it is, and how people are protected. Nothing is spent.
 
     It is one HTML file that opens from disk and loads nothing.
     """
@@ -234,20 +244,25 @@ def export(
         str,
         typer.Option(
             metavar="FORMAT",
-            help="sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic households.",
+            help=(
+                "Choose sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic "
+                "households."
+            ),
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The directory to write, which must not exist yet; RELEASE-FORMAT if left out."),
+        typer.Option(help="Write to this new directory; by default RELEASE-FORMAT."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a release, or synthetic households, for other software. Nothing is spent.
+    """Export a release, or synthetic households, for other software. Nothing is spent.
 
-    A release as SDMX-CSV, JSON-stat or CSV on the Web: counts and numbers of entities, with labels, units and both
-    kinds of intervals. Synthetic households and persons as CSV files under the names that ActivitySim reads or
-    PopulationSim writes.
+    A release is exported as SDMX-CSV, JSON-stat or CSV on the Web: counts and numbers of entities, with labels, units
+    and
+    both kinds of intervals. Synthetic households and persons are exported as CSV files with the column names of
+    ActivitySim
+    or PopulationSim.
     """
     from tallytree.command.make import run_export
 
@@ -256,7 +271,7 @@ def export(
 
 @app.command()
 def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """List the mechanisms: paper, what they measure and keep, when to use them."""
+    """List the mechanisms: paper, measurements, kept totals, and when to use them."""
     from tallytree.command import screen
     from tallytree.mechanisms import MECHANISMS
 
@@ -278,7 +293,7 @@ def evaluate(options: EvaluateOptions) -> None:
 @app.command()
 @with_options
 def audit(options: AuditOptions) -> None:
-    """NOT PRIVATE: bound the real epsilon of every mechanism, and record what passes the privacy border.
+    """NOT PRIVATE: bound the real epsilon of every mechanism, and record everything that crosses the privacy border.
 
     Exit code 1 if a claim is violated, or a planted defect is not caught.
     """
@@ -304,7 +319,7 @@ def ledger_open(
     delta: Delta = None,
     quiet: Quiet = False,
 ) -> None:
-    """Give the data set of a spec its total budget, once. Its name and neighbour relation come from the spec."""
+    """Set the total budget of a spec's data set, once. Its name and neighbour relation come from the spec."""
     from tallytree.command import screen
     from tallytree.command.release_spec import ReleaseSpec
     from tallytree.command.spec import is_for_synthesis, read_budget
@@ -349,10 +364,10 @@ def ledger_link(
     delta: Delta = None,
     quiet: Quiet = False,
 ) -> None:
-    """Give accounts that concern the same people one joint total, once.
+    """Set one joint total for accounts that concern the same people, once.
 
-    Each release is then charged to its own account and has to fit into the joint total too. See docs/ledger.md for what
-    the sum promises.
+    Each release is then charged to its own account and must fit into the joint total too. See docs/ledger.md for what
+    the sum guarantees.
     """
     from tallytree.command import screen
     from tallytree.command.spec import read_budget
@@ -368,10 +383,10 @@ def ledger_record(
     path: Annotated[Path, typer.Option("--ledger", metavar="LEDGER", help="The ledger that paid for it.")],
     receipt: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", help="The reservation that paid; found by what was measured if left out."),
+        typer.Option(metavar="NUMBER", help="The reservation that paid; by default found from the measurements."),
     ] = None,
 ) -> None:
-    """Tell a ledger which release it paid for, if it could not be told when the release was saved. Nothing is spent."""
+    """Record which release a reservation paid for, if that failed when the release was saved. Nothing is spent."""
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
     from tallytree.publish.run_folder import record
@@ -384,14 +399,16 @@ def ledger_record(
 def ledger_anchor(
     path: LedgerPath,
     accept: Annotated[
-        str | None, typer.Option(metavar="DIGEST", help="How the last entry's digest begins: 8 digits or more.")
+        str | None,
+        typer.Option(metavar="DIGEST", help=("Accept the entry whose digest begins with these 8 or more digits.")),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show the last entries of a ledger that lost its anchor and, with --accept, make a new one.
+    """Show the last entries of a ledger that lost its anchor and, with --accept, write a new anchor.
 
-    Without an anchor nobody can tell whether entries are missing at the end. Compare the last entries with what you
-    know was released before you accept them: what a missing entry reserved is spent, and would be spent again.
+    Without an anchor, missing entries at the end cannot be detected. Before you accept the last entries, compare them
+    with
+    the releases that you know of: the budget that a missing entry reserved is spent, and would be spent again.
     """
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
@@ -404,7 +421,7 @@ def ledger_anchor(
         return
     screen.show(screen.last_entries(entries), "", quiet=quiet)
     if entries:
-        when = "If nothing was reserved after the last of these entries, and only then, make an anchor with:"
+        when = "If, and only if, nothing was reserved after the last of these entries, write a new anchor with:"
         accepting = ["tallytree", "ledger", "anchor", str(path), "--accept", entries[-1].digest[:16]]
         screen.show_commands({when: accepting}, quiet=quiet)
 
@@ -417,12 +434,12 @@ def _complain(text: str) -> None:
     from tallytree.core.names import visible
 
     console = error_console()
-    for line in visible(text, lines=True).split("\n"):  # a command that is to be pasted stays on one line
+    for line in visible(text, lines=True).split("\n"):  # a command for pasting stays on one line
         console.print(line, markup=False, soft_wrap=line.startswith("  "))
 
 
 def _with_notes(text: str, error: BaseException) -> str:
-    """What went wrong, and what was spent and how to go on where that was noted."""
+    """Return the error's text, with its notes on what was spent and how to resume."""
     return "\n".join([text, *getattr(error, "__notes__", ())])
 
 
@@ -443,16 +460,16 @@ UNUSED, USERS = ("pandas", "scipy"), ("ibis", "jax", "pyspark")
 
 
 class SkipUnused:
-    """A finder of modules that does not find these packages before one that uses them is loaded."""
+    """An import finder that hides these packages until a package that uses them is loaded."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Refuse the import, or leave it to the finders that follow."""
+        """Refuse the import, or leave it to the next finders."""
         if name in UNUSED and not any(user in sys.modules for user in USERS):
             raise ModuleNotFoundError(f"{name} is not loaded by the command", name=name)
 
 
 def main() -> None:
-    """Run the command; our own errors become messages and exit codes, never tracebacks."""
+    """Run the command; expected errors become messages and exit codes, never tracebacks."""
     make_streams_safe()
     if getattr(sys.modules["__main__"], "main", None) is main:  # the process is the command's own
         sys.meta_path.insert(0, SkipUnused())
@@ -470,8 +487,8 @@ def main() -> None:
         _complain(_with_notes(f"{what}: {in_spec_words(str(error))}", error))
         sys.exit(code)
     except Exception as error:
-        # An unforeseen error's own text might quote private values, so only its kind and place are shown.
+        # The text of an unexpected error might quote private values, so only its type and place are shown.
         frames = "".join(traceback.format_tb(error.__traceback__)[-4:])
-        defect = f"This is a defect of tallytree ({type(error).__name__}); please report it with:\n{frames}"
+        defect = f"This is a bug in tallytree ({type(error).__name__}); please report it with:\n{frames}"
         typer.echo(_with_notes(defect, error), err=True)
         sys.exit(1)

@@ -1,8 +1,8 @@
-"""`tallytree validate`, `release`, `synthesize` and `demo`: from a spec to a directory, for both kinds of output.
+"""`tallytree validate`, `release`, `synthesize` and `demo`: from a spec to a directory, for releases and syntheses.
 
-And `report` and `export`: from a directory to a page for people, and to files for other software.
+Also `report` and `export`: from a directory to a report, and to files for other software.
 
-What was measured is kept beside the directory until that is written whole, so that an interrupted run can be finished.
+Measurements are stored beside the directory until it is complete, so that an interrupted run can be finished.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def run_validate(path: Path, *, as_json: bool, quiet: bool) -> None:
 
 
 def _check(spec: Spec, progress: Progress, charge: Charge = UNPAID) -> tuple[Any, list[str]]:
-    """What a spec would do with its data, and how little its budget promises. All of it is checked, nothing is done.
+    """Check a spec against its data without spending, and return what it would do and how weak its guarantee is.
 
-    What the ledger would refuse is refused before a long read; its reservation is made later, and checks again.
+    What the ledger would refuse is refused before a long read. Its reservation is made later, and checks again.
     """
     public = spec.check_public()
     if charge.ledger is not None and spec.name is not None:
@@ -119,7 +119,7 @@ def _warn(texts: list[str], category: type[UserWarning]) -> list[str]:
 
 
 def _warn_of_noise(spec: ReleaseSpec, checked: CheckedRelease) -> list[str]:
-    """Warn of counts that noise will make useless; by public facts and the prior alone."""
+    """Warn if noise will make the counts useless, from public facts and the prior alone."""
     from tallytree.planning.report import find_useless_levels
     from tallytree.planning.simulation import PublicFacts
 
@@ -133,7 +133,7 @@ def _warn_of_noise(spec: ReleaseSpec, checked: CheckedRelease) -> list[str]:
 
 @contextmanager
 def note_when_complete(out: Path) -> Iterator[None]:
-    """An interrupt that came when all was done says so; while it is being made, what makes it says what was spent."""
+    """Add to an interrupt after completion that the output is complete; other code explains earlier interrupts."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -145,10 +145,10 @@ def note_when_complete(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _say_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
-    """What the system refuses while a complete directory is shown does not hide that it is complete and paid for."""
+    """Add to a system error during the final display that the directory is complete and paid for."""
     try:
         yield
-    except BrokenPipeError:  # nobody reads it, and that is no fault
+    except BrokenPipeError:  # nobody reads the output, which is not an error
         raise
     except OSError as error:
         raise ReleaseError(
@@ -158,14 +158,14 @@ def _say_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
 
 
 def again(options: RunOptions) -> str:
-    """The command of a run as it can be pasted into a shell, but for `--resume` and what it shows."""
+    """Return the command of a run for pasting, without `--resume` and display options."""
     return command_line(replace(options, resume=False, no_report=False, quiet=False))
 
 
 def run_and_ask(options: RunOptions) -> None:
-    """Make a release or a synthesis. If an account does not know the files, ask on a terminal, and run again.
+    """Run a release or a synthesis. If an account does not know the files, ask on a terminal and run again.
 
-    The first run spent nothing and left nothing, so that the second begins anew.
+    The first run spent and left nothing, so the second run starts from the beginning.
     """
     with note_when_complete(options.out):
         try:
@@ -180,9 +180,9 @@ def run_and_ask(options: RunOptions) -> None:
 
 
 def _run(options: RunOptions) -> None:
-    """A run from its spec to its directory, and then its report if that is wanted.
+    """Run a spec to its directory, then write its report if requested.
 
-    One that is resumed was charged before it was interrupted, or is charged now.
+    A resumed run was charged before it was interrupted, or is charged now.
     """
     out, made = options.out, None
     kind: type[Spec] = ReleaseSpec if isinstance(options, ReleaseOptions) else SynthesisSpec
@@ -210,7 +210,7 @@ def _run(options: RunOptions) -> None:
 
 
 def _charge(run: RunFolder, spec: Spec, options: RunOptions) -> Charge:
-    """What pays: for a run that is resumed the ledger that it was begun with, unless another is named."""
+    """Return what pays: for a resumed run the ledger that it started with, unless another one is named."""
     if options.resume and options.ledger is None:
         ledger = run.state().ledger
     else:
@@ -222,7 +222,7 @@ def _charge(run: RunFolder, spec: Spec, options: RunOptions) -> Charge:
 def _make(
     spec: Spec, run: RunFolder, charge: Charge, options: RunOptions, progress: Progress, *, replaces: bool = False
 ) -> tuple[Release | Synthesis, str]:
-    """What a spec asks for, written to its directory, and its id."""
+    """Write what a spec describes to its directory and return its id."""
     state = run.state()
     if isinstance(spec, ReleaseSpec) and state.stage == "measured":
         made = spec.resume(run, progress)
@@ -233,7 +233,7 @@ def _make(
             if isinstance(checked, CheckedRelease):
                 data = checked.group_sizes
                 try_names(options.out, file_names(data.hierarchy, data.max_size - data.first_size + 1))
-            if not options.resume:  # otherwise it is there, or the folder was removed, which must be noticed
+            if not options.resume:  # otherwise it exists, or the folder was removed, which must be detected
                 keep_spec(run.folder, spec)
         made = spec.make(checked, charge, run, resume=options.resume, progress=progress)
     progress(Stage("writing"))
@@ -241,7 +241,7 @@ def _make(
 
 
 def _finish_complete(run: RunFolder, options: RunOptions) -> str | None:
-    """The id of a directory that was written whole before its run was cut off: the ledger gets it, the run is done."""
+    """Return the id of a directory that was complete before its run was interrupted, and record it in the ledger."""
     state, release_id = run.state(), run.id_at(options.out)
     if release_id is None:
         return None
@@ -250,19 +250,21 @@ def _finish_complete(run: RunFolder, options: RunOptions) -> str | None:
         with warn_if_not_recorded(place_of(options.out), receipt):
             receipt.record(release_id)
     run.finish()
-    screen.show(f"{options.out} was written whole before the run was cut off; now it is done.", quiet=options.quiet)
+    screen.show(
+        (f"{options.out} was complete before the run was interrupted; the run is now finished."), quiet=options.quiet
+    )
     return release_id
 
 
 def _refuse(run: RunFolder, options: RunOptions) -> None:
-    """Refuse what cannot be begun or gone on with as it lies there, and say what can be done."""
+    """Refuse a run that cannot start or resume in the present state, and say what to do."""
     state, out, was_there = run.state(), options.out, os.path.lexists(run.folder)
     if state.stage == "other":
         raise ReleaseError(f"{state.in_words()} Choose another --out, or move {run.folder} away.")
     if state.stage in ("nothing", "finished"):
         run.remove()
         if options.resume:
-            found = state.in_words() if was_there else f"{run.folder} is not there: nothing was interrupted."
+            found = state.in_words() if was_there else f"{run.folder} does not exist: no run was interrupted."
             if os.path.lexists(out):
                 raise ReleaseError(f"{found} {out} is there already: there is nothing to resume.")
             raise ReleaseError(f"{found} Nothing was spent now. There is nothing to resume: leave out --resume.")
@@ -283,7 +285,7 @@ def _refuse(run: RunFolder, options: RunOptions) -> None:
 
 
 def _explain(error: BaseException, run: RunFolder, options: RunOptions, budget: Budget) -> BaseException:
-    """An error that says what was spent and how to go on, with a command."""
+    """Return an error that says what was spent and how to resume, with a command."""
     error.__notes__ = [note for note in getattr(error, "__notes__", ()) if note == NOTHING_SPENT]
     if isinstance(error, ChangedInput):
         run.give_up()
@@ -296,7 +298,7 @@ def _explain(error: BaseException, run: RunFolder, options: RunOptions, budget: 
 
 
 def _about_changed_files(again: str) -> str:
-    """The two ways on from files that the account does not know, as commands."""
+    """Return the two commands to use if the account does not know the files."""
     spec = shlex.quote(shlex.split(again)[2])
     return (
         f"New data: change `name` in the spec, and give it a total budget with:\n  tallytree ledger open {spec} "
@@ -308,18 +310,18 @@ def _about_changed_files(again: str) -> str:
 
 
 def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
-    """The page of a directory that is in its place."""
+    """Write the report of a finished directory."""
     if not isinstance(made, Release) or not isinstance(spec, ReleaseSpec):
         return make_synthesis_page(out)
     wanted = spec.report
     where = None if wanted.map is None else spec.folder / wanted.map
-    if not made.is_small:  # its upper levels are read, and the others left alone
+    if not made.is_small:  # only its upper levels are read
         return page_of(out, words=wanted.words(), map=where)
     return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
 
 
 def _show(made: Release | Synthesis | None, out: Path, release_id: str, page: Path | None, *, quiet: bool) -> None:
-    """What was made at a glance, and what to do next; with `quiet` its id alone."""
+    """Show a summary of the output and the next commands; with `quiet` only its id."""
     commands = {"Check it:": _checking(out, release_id)}
     if isinstance(made, Release):
         screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
@@ -352,7 +354,7 @@ def _checking(out: Path, release_id: str) -> list[str]:
 
 
 def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
-    """Make up a country, release it and verify the release."""
+    """Create a made-up country, release it and verify the release."""
     refuse_existing(out, replace=True)
     with show_progress(quiet) as progress:
         progress(Stage("making up a country"))
@@ -361,7 +363,7 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
         ledger = _demo_ledger(spec)
         with claimed(out):
             run = RunFolder.beside(place_of(out))
-            run.remove()  # of a country that was made up before
+            run.remove()  # of an earlier made-up country
             options = ReleaseOptions(spec=country.spec, out=out)
             made, release_id = _make(spec, run, Charge(Ledger(ledger)), options, progress, replaces=True)
             run.finish()
@@ -381,7 +383,7 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
 
 
 def _demo_ledger(spec: ReleaseSpec) -> Path:
-    """A new ledger for a country that was made up this moment: like its other files, it replaces that of a past run."""
+    """Return a new ledger for the made-up country; like its other files, it replaces that of an earlier run."""
     path, name = spec.account()
     for old in (path, Ledger(path).anchor_path):
         old.unlink(missing_ok=True)
@@ -393,11 +395,11 @@ def _demo_ledger(spec: ReleaseSpec) -> Path:
 
 
 class NoReport(UserWarning):
-    """A release is complete, and its page could not be written."""
+    """A release is complete, but its report could not be written."""
 
 
 def run_report(directory: Path, *, map: Path | None, out: Path | None, words: Words, quiet: bool) -> None:  # noqa: A002
-    """Write the page of a directory, into it or elsewhere."""
+    """Write the report of a directory, into it or elsewhere."""
     if not directory.is_dir():
         raise ReleaseError(f"there is no release directory at {directory}")
     with show_progress(quiet) as progress:
@@ -408,7 +410,7 @@ def run_report(directory: Path, *, map: Path | None, out: Path | None, words: Wo
 
 
 def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progress = silent) -> Page:  # noqa: A002
-    """The page of what a directory holds."""
+    """Return the report of a directory's contents."""
     if is_microdata(directory):
         from tallytree.publish.report.synthesis_page import make_synthesis_page
 
@@ -422,7 +424,7 @@ def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progre
 
 
 def report_after(directory: Path, made: Callable[[], Page], progress: Progress) -> Path | None:
-    """Write the page of what is complete already: whatever fails here is a warning, and nothing is lost."""
+    """Write the report of a complete directory; any failure is only a warning, since nothing is lost."""
     progress(Stage("making the page"))
     try:
         return put_report(directory, made().encode())
@@ -439,7 +441,7 @@ def report_after(directory: Path, made: Callable[[], Page], progress: Progress) 
 
 
 def run_export(directory: Path, *, to: str, out: Path | None, quiet: bool) -> None:
-    """Write the files, into a directory that is there as a whole or not at all."""
+    """Write the files into a new directory, all of them or none."""
     from tallytree.publish.formats import FORMATS
     from tallytree.publish.microdata.population import FORMS, population_files
 

@@ -1,6 +1,6 @@
-"""`tallytree plan`: what a budget will buy, from public facts alone; nothing is spent.
+"""`tallytree plan`: predict what a budget will buy, from public facts alone; nothing is spent.
 
-For a release, the errors of mechanisms level by level. For a synthesis, the tables that are measured, and their noise.
+For a release: the errors of mechanisms on each level. For a synthesis: the measured tables, and their noise.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tallytree.publish.report.plan_page import make_plan_page
 from tallytree.synthesis.marginals import DEFAULT, MarginalsOptions
 
 WIDTH = 80  # characters of a line
-BY_CATEGORY = "levels are by category, each region once for each; those over all categories say so"
+BY_CATEGORY = "levels are by category, with each region once per category; levels over all categories say so"
 NOTHING_SPENT = "Nothing was spent, and no private data were opened."
 
 
 def run_plan(options: PlanOptions) -> None:
-    """Show what the mechanisms would do with each budget; or, with goals, which shares of it reach them."""
+    """Show the predictions of mechanisms for each budget or, with goals, the shares that reach them."""
     if is_for_synthesis(options.spec):
         _run_synthesis_plan(options)
         return
@@ -98,7 +98,7 @@ def run_plan(options: PlanOptions) -> None:
 
 
 def plan_table(report: PlanReport) -> RenderableType:
-    """What budgets buy: for every split a block of mechanisms by levels, the best of each level marked."""
+    """Return what budgets buy: for every split a block of mechanisms by levels, the best of each level marked."""
     parts: list[RenderableType] = []
     for budget in report.budgets:
         parts.append(Text(f"\nWhat {budget} buys", style="bold green") + words(f", expecting {report.prior}"))
@@ -128,14 +128,14 @@ def _legend(report: PlanReport) -> str:
 
 
 def _split_block(report: PlanReport, rows: tuple[Prediction, ...], split: str) -> RenderableType:
-    """One split: a line for each mechanism, then the widths of guaranteed intervals for what they measure."""
+    """Return one split: a line for each mechanism, then the half-widths of guaranteed intervals by measured view."""
     levels, divided = [visible(level) for level in report.levels], [*map(visible, report.hierarchy.levels)]
     by_name: dict[str, list[Prediction]] = {}
     for row in rows:
         by_name.setdefault(row.mechanism, []).append(row)
     usual, others = _divisions(by_name)
     lines = [Text(split, style="bold") + Text(f"  {_in_percent(divided, usual)}", style="dim")]
-    lines += [Text(f"{name} divides otherwise: {_in_percent(divided, own)}", style="dim") for name, own in others]
+    lines += [Text(f"{name} uses its own split:  {_in_percent(divided, own)}", style="dim") for name, own in others]
     widths = [max(21, len(level) + 1) for level in levels]
     halves = _half_widths(by_name)
     first = max(21, *(len(name) + 1 for name in (*by_name, *halves)))
@@ -167,9 +167,9 @@ Parts = tuple[Fraction, ...]
 
 
 def _divisions(by_name: dict[str, list[Prediction]]) -> tuple[Parts, list[tuple[str, Parts]]]:
-    """How most mechanisms of a split divide the budget over the levels; and who does otherwise, and not by its kind.
+    """Return how most mechanisms of a split divide the budget over the levels, and which ones use their own split.
 
-    Those that measure leaves only have one way, whatever the split.
+    Mechanisms that measure only leaves have just one split.
     """
     found = {name: rows[0].shares for name, rows in by_name.items()}
     divide = {name: parts for name, parts in found.items() if not mechanism_named(name).leaves_only} or found
@@ -182,7 +182,7 @@ def _in_percent(levels: list[str], parts: Parts) -> str:
 
 
 def _half_widths(by_name: dict[str, list[Prediction]]) -> dict[str, tuple[float | None, ...]]:
-    """Half-widths by a label, one for all mechanisms that share them: they follow from what is measured alone."""
+    """Return half-widths by label, one for all mechanisms that share them: they follow from the measurements alone."""
     named: dict[tuple[float | None, ...], list[str]] = {}
     for name, found in by_name.items():
         named.setdefault(tuple(row.half_width for row in found), []).append(name)
@@ -197,7 +197,7 @@ def _plus_minus(value: float | None) -> str:
 
 
 def _simulation_errors(report: PlanReport) -> list[str]:
-    """How well the errors themselves are known, level by level."""
+    """Return the standard errors of the predicted errors, level by level."""
     parts = []
     for level in report.levels:
         rows = [row for row in report.predictions if row.level == level and row.emd > 0]
@@ -208,7 +208,7 @@ def _simulation_errors(report: PlanReport) -> list[str]:
 
 
 def suggestion(found: Suggestion) -> RenderableType:
-    """Shares for a goal, what they give, and the line for the spec."""
+    """Return shares for a goal, their predicted errors, and the line for the spec."""
     reach = found.reach or (None,) * len(found.levels)
     table = plain_table("level", "share", "reach", "half-width", right=(1, 2, 3))
     for (level, share), half_width, reached in zip(found.by_level.items(), found.half_widths, reach, strict=True):
@@ -235,7 +235,7 @@ def suggestion(found: Suggestion) -> RenderableType:
 
 
 def _chunks(widths: list[int], room: int) -> list[list[int]]:
-    """Columns in groups that fit into a line."""
+    """Return columns in groups that fit into a line."""
     groups: list[list[int]] = [[]]
     for at, width in enumerate(widths):
         if groups[-1] and sum(widths[one] for one in groups[-1]) + width > room:
@@ -245,7 +245,7 @@ def _chunks(widths: list[int], room: int) -> list[list[int]]:
 
 
 def as_percent(share: Fraction) -> str:
-    """A share for people.
+    """Format a share as a percentage.
 
     >>> as_percent(Fraction(1, 7))
     '14.3 %'
@@ -254,7 +254,7 @@ def as_percent(share: Fraction) -> str:
 
 
 def short(value: float) -> str:
-    """A number in at most six characters.
+    """Format a number with at most six characters.
 
     >>> short(5.53), short(2723.2), short(15_300), short(2_040_000)
     ('5.5', '2,723', '15.3k', '2.0M')
@@ -295,7 +295,7 @@ def _run_synthesis_plan(asked: PlanOptions) -> None:
 
 
 def synthesis_table(plan: SynthesisPlan) -> RenderableType:
-    """The tables that are measured, those in any case first, and a line on what is left."""
+    """Return the measured tables, those measured in any case first, and a line on the other tables."""
     parts: list[Any] = [Text(f"\nWhat {plan.budget} buys", style="bold green")]
     parts.append(Text("noise: standard deviation on one count. of all: what noise sums to.\n", style="dim"))
     table = plain_table("table", "why", "ρ", "noise", "of all", right=(2, 3, 4), gap=2)
@@ -311,19 +311,19 @@ def synthesis_table(plan: SynthesisPlan) -> RenderableType:
 
 
 def _notes(plan: SynthesisPlan) -> list[str]:
-    """What the table does not say."""
+    """Return notes on what the table does not show."""
     lines = [
-        "for the roles: measured so that households look like households, whether asked for or not",
-        f"rounds: ρ = {as_decimal(plan.for_rounds, 2)} is left to choose further tables where the model is worst",
+        "for the roles: measured so that households look like households, in any case",
+        f"rounds: ρ = {as_decimal(plan.for_rounds, 2)} remains to choose further tables where the model is worst",
     ]
     if plan.households is None:
         lines.append("--groups N (about how many households) plans the tables that are worth their noise, too")
     else:
         swept = sum(one.why == SWEPT for one in plan.tables)
         lines.append(f"{swept:,} tables of the workload, or smaller ones within them, are worth their noise at once")
-    lines.append(f"{len(plan.left):,} tables of the workload are left to the model, or to the rounds")
+    lines.append(f"{len(plan.left):,} tables of the workload follow from the model, or from later rounds")
     if plan.exact:
-        lines.append(f"{len(plan.exact):,} tables are not protected by the unit, and taken exactly")
+        lines.append(f"{len(plan.exact):,} tables are not protected by the unit and are published exactly")
     lines.append("to have a table measured in any case: [[workload.tables]] with measure = true")
     lines.append("Nothing was spent, and no private data were opened.")
     return lines

@@ -1,6 +1,6 @@
-"""What a person sees of long work: the stage under way, in one or two lines on the error stream of a terminal.
+"""Progress of long work: the current stage, in one or two lines on the error stream of a terminal.
 
-Where the error stream is no terminal but a log, a line is added when a stage begins and every now and then after that.
+If the error stream is a log rather than a terminal, a line is added when a stage begins and at intervals after that.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tallytree.privacy.budget import as_decimal
 BETWEEN_LINES: float = 10  # seconds, at least, between two lines of a log
 LOG_WIDTH = 80  # columns of a line in a log
 PACE_OVER = 600  # seconds over which the pace is averaged: rounds of a synthesis differ
-COMPILING = Stage("compiling, once", about="later runs load what is compiled now")
+COMPILING = Stage("compiling, once", about="compiled once; later runs load the result")
 
-_under_way: list[Console] = []  # with lines on them that whoever else prints has to spare
+_under_way: list[Console] = []  # with progress lines that other output must not overwrite
 
 
 def error_console() -> Console:
-    """Where to print messages: above the lines of work under way, if there are any, so that these leave them alone."""
+    """Return the console for messages: it prints above the progress lines, if any, and leaves them intact."""
     return _under_way[-1] if _under_way else Console(stderr=True, highlight=False)
 
 
 @contextmanager
 def show_progress(quiet: bool) -> Iterator[Progress]:
-    """Show which stage is under way, how much of it is done, what it has spent, for how long, and how long still."""
+    """Show the current stage, its progress, the spent budget, and the elapsed and remaining time."""
     console = Console(stderr=True, highlight=False)
     if quiet:
         yield lambda stage: None
@@ -64,7 +64,7 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
 
 
 class _Log:
-    """Lines in a log: a stage's first once it has gone on for a while, and then one every so often. For all threads."""
+    """Progress as lines in a log: the first once a stage has run for a while, then at intervals. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -72,12 +72,12 @@ class _Log:
         self._open = True
 
     def close(self) -> None:
-        """Write no more lines: what follows in the log is the result."""
+        """Stop writing lines: the result follows in the log."""
         with self._lock:
             self._open = False
 
     def show(self, stage: Stage) -> None:
-        """A stage has begun, or got on."""
+        """Report that a stage has begun or advanced."""
         with self._lock:
             now = self._clock()
             if stage.doing != self._doing:
@@ -92,19 +92,19 @@ class _Log:
             numbers = "  ".join(part for part in (amount(stage), times(gone, left)) if part)
             doing = _cut(visible(stage.doing), LOG_WIDTH - 2 - cell_len(numbers))
             line = "  ".join(part for part in (doing, numbers, visible(stage.about)) if part)
-            with suppress(OSError, ValueError):  # a log that cannot be written stops no work
+            with suppress(OSError, ValueError):  # a log that cannot be written does not stop the work
                 print(_cut(line, LOG_WIDTH), file=sys.stderr, flush=True)
 
 
 class _Screen:
-    """The stage that was told last; while kernels are being compiled that is shown in its place. For all threads."""
+    """The latest stage; while kernels are compiled, this is shown instead. Thread-safe."""
 
     def __init__(self, lines: Bars) -> None:
         self._lines, self._lock = lines, threading.RLock()
         self._stage, self._compiled = Stage(""), 0
 
     def show(self, stage: Stage) -> None:
-        """A stage has begun, or got on."""
+        """Report that a stage has begun or advanced."""
         with self._lock:
             if not self._lines.tasks or self._stage.doing != stage.doing:
                 for task in self._lines.task_ids:
@@ -114,7 +114,7 @@ class _Screen:
             self._draw()
 
     def compiling(self, begins: bool) -> None:
-        """A kernel begins to be compiled, or is."""
+        """Report that a kernel is being compiled, or that it is ready."""
         with self._lock:
             self._compiled += 1 if begins else -1
             if self._lines.tasks:
@@ -130,7 +130,7 @@ class _Screen:
 
 
 class _Lines(Bars):
-    """The bar of the stage under way, and below it what else there is to say about it, cut to the terminal's width."""
+    """The bar of the current stage, and details below it, cut to the terminal's width."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
@@ -140,14 +140,14 @@ class _Lines(Bars):
 
 
 class _Doing(ProgressColumn):
-    """What is being done, cut to the room that the other columns leave."""
+    """The name of the stage, cut to the space that the other columns leave."""
 
     def render(self, task: Task) -> Text:
         return Text(visible(task.description), no_wrap=True, overflow="ellipsis")
 
 
 class _State(ProgressColumn):
-    """How much is done, for how long, and how long still."""
+    """The progress, the elapsed time and the remaining time."""
 
     def render(self, task: Task) -> Text:
         done = amount(task.fields["stage"])
@@ -156,7 +156,7 @@ class _State(ProgressColumn):
 
 
 def _cut(line: str, width: int) -> str:
-    """As much of a line as fits `width` columns of a terminal, with dots where something was cut off."""
+    """Return as much of a line as fits `width` columns of a terminal, with dots at the cut."""
     if cell_len(line) <= width:
         return line
     cut = Text(line)
@@ -165,7 +165,7 @@ def _cut(line: str, width: int) -> str:
 
 
 def amount(stage: Stage) -> str:
-    """How much is done, and what it has spent.
+    """Return how much is done, and the budget spent on it.
 
     >>> amount(Stage("writing households", 1000, 5000)), amount(Stage("reading", 37, 100, unit="%"))
     ('1,000 of 5,000', '37 %')
@@ -178,7 +178,7 @@ def amount(stage: Stage) -> str:
 
 
 def seconds_left(task: Task) -> float | None:
-    """What the stage says itself, or else what follows from its pace; results that were there before have none."""
+    """Return the seconds that the stage reports, or those that follow from its pace without earlier results."""
     stage: Stage = task.fields["stage"]
     if stage.seconds_left is not None or stage.resumed:
         return stage.seconds_left
@@ -189,7 +189,7 @@ def seconds_left(task: Task) -> float | None:
 
 
 def at_this_pace(stage: Stage, gone: float) -> float | None:
-    """How many seconds are left if the rest is done as fast as what is done; None where nothing is.
+    """Return the seconds left at the present pace; None before anything is done.
 
     >>> at_this_pace(Stage("writing", 20, 100), 5.0)
     20.0
@@ -198,7 +198,7 @@ def at_this_pace(stage: Stage, gone: float) -> float | None:
 
 
 def times(elapsed: float, left: float | None) -> str:
-    """Time gone, and time left where it is known.
+    """Return elapsed time, and remaining time if known.
 
     >>> times(75, None), times(4000, 7.2)
     ('1:15', '1:06:40, 0:07 left')

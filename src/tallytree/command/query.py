@@ -30,7 +30,7 @@ from tallytree.publish.release.files import EXCERPT, read_for
 from tallytree.publish.release.queries import Query, QueryKind, places, regions_of_level, values_in_words
 from tallytree.publish.release.value import Release
 
-KINDS: dict[str, QueryKind] = {  # options that exclude each other, and what they ask for
+KINDS: dict[str, QueryKind] = {  # mutually exclusive options
     "share": "share",
     "share_of": "share",
     "mean": "mean",
@@ -41,7 +41,7 @@ KINDS: dict[str, QueryKind] = {  # options that exclude each other, and what the
 
 
 class Output(NamedTuple):
-    """The answers of a query in each form."""
+    """The answers of a query in each output format."""
 
     content: Any  # for JSON
     rows: list[dict[str, Any]]  # for CSV
@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 
 def run_query(options: QueryOptions) -> None:
-    """Show the answer to a query, or to the same one for each region of a level, area or value of a category."""
+    """Show the answer to a query, or one answer for each region of a level, area or value of a category."""
     form = output_form(as_json=options.as_json, as_csv=options.as_csv)
     query, category = read_query(options)
     with show_progress(options.quiet) as progress:
@@ -69,7 +69,7 @@ def run_query(options: QueryOptions) -> None:
 
 
 def _read(options: QueryOptions, query: Query) -> Release:
-    """What a query takes of a release: the regions that it names, or all regions of a level within these."""
+    """Read the part of a release that a query needs: the regions it names, or all regions of a level within these."""
     named = [] if options.regions is None else region_texts(options.regions)
     for given in (query.regions, query.to):
         named += given if isinstance(given, list) else []
@@ -77,7 +77,7 @@ def _read(options: QueryOptions, query: Query) -> Release:
 
 
 def _answers(release: Release, query: Query, category: str | None, options: QueryOptions, progress: Progress) -> Output:
-    """The answer to a query, or one for each region of a level, area or value of a category."""
+    """Return the answer to a query, or one for each region of a level, area or value of a category."""
     how: Options = {"confidence": options.confidence, "typical": not options.no_typical, "progress": progress}
     notes = [words(f"· {EXCERPT}")] if release.partial else []
     name = options.level or category or (None if options.regions is None else "area")
@@ -93,7 +93,7 @@ def _answers(release: Release, query: Query, category: str | None, options: Quer
 
 
 def _bands(release: Release, query: Query, options: QueryOptions) -> Output:
-    """Intervals that hold for all sizes of a region or an area together."""
+    """Return intervals that hold jointly for all sizes of a region or an area."""
     regions = query.regions
     if options.level is not None:
         regions = regions_of_level(release.hierarchy.regions, options.level, regions)
@@ -103,21 +103,21 @@ def _bands(release: Release, query: Query, options: QueryOptions) -> Output:
 
 
 def read_query(options: QueryOptions) -> tuple[Query, str | None]:
-    """A query from the options of the command, and the category that is named without a value, if one is."""
+    """Return the query from the command's options, and the category that is named without a value, if any."""
     kinds = [kind for name, kind in KINDS.items() if getattr(options, name)]
     if len(kinds) > 1:
         listed = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS)
-        raise SpecError(f"ask one thing at a time: one of {listed}")
+        raise SpecError(f"give only one of {listed}")
     if options.regions is not None and (options.level is not None or options.region):
-        raise SpecError("--regions names a file of areas; it goes without --level and --region")
+        raise SpecError("--regions names a file of areas; leave out --level and --region")
     named = [text for text in options.by or () if "=" not in text]
     if len(named) > 1:
         raise SpecError(f"--by {named[0]} asks for each value of one category; write {named[1]}=VALUE for the other")
     category = next(iter(named), None)
     if category is not None and (options.level is not None or options.regions is not None or options.simultaneous):
         raise SpecError(
-            f"--by {category} asks for each value of a category, which goes without --level, --regions and "
-            f"--simultaneous; name the value that is meant, as in {category}=VALUE"
+            f"--by {category} asks for each value of a category and cannot be combined with --level, --regions and "
+            f"--simultaneous; give one value, as in {category}=VALUE"
         )
     by = read_values([text for text in options.by or () if "=" in text], "--by")
     of, to = read_values(options.share_of, "--share-of"), options.ratio_to or options.difference_to
@@ -125,7 +125,7 @@ def read_query(options: QueryOptions) -> tuple[Query, str | None]:
 
 
 def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
-    """Values of categories, each written as NAME=VALUE.
+    """Return values of categories, each written as NAME=VALUE.
 
     >>> read_values(["tenure=rented"], "--by")
     {'tenure': 'rented'}
@@ -134,9 +134,9 @@ def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
     for text in given or ():
         name, sign, value = text.partition("=")
         if not sign or not name or not value:
-            raise SpecError(f"{option} {text!r} is not read; write the category and its value, as in tenure=rented")
+            raise SpecError(f"{option} {text!r} is invalid; write a category and its value, as in tenure=rented")
         if found.setdefault(name, value) != value:
-            raise SpecError(f"{option} names {name!r} twice; ask about one of its values, or leave it out for all")
+            raise SpecError(f"{option} names {name!r} twice; give one of its values, or leave it out for all")
     return found or None
 
 
@@ -144,7 +144,7 @@ def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
 
 
 def as_row(found: Answer, tree: Hierarchy) -> dict[str, Any]:
-    """An answer as a row of a table; what is missing or infinite is empty. Several regions are joined by semicolons.
+    """Return an answer as a row of a table; missing or infinite values are empty. Regions are joined by semicolons.
 
     An area has its name in place of regions.
     """
@@ -182,7 +182,7 @@ def show_csv(rows: list[dict[str, Any]]) -> None:
 
 
 def answer(found: Answer) -> RenderableType:
-    """One answer: the released value, the unbiased one and both intervals, the recommended one first."""
+    """Show one answer: the released value, the unbiased estimate and both intervals, the recommended one first."""
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(style="bold")
     table.add_column(justify="right", style="cyan")
@@ -194,7 +194,7 @@ def answer(found: Answer) -> RenderableType:
         source = "straight from the measurements" if sums else "of two unbiased estimates"
         table.add_row("unbiased" if sums else "measured", found.shown(found.unbiased), source)
     kinds = {
-        "guaranteed": (found.guaranteed, f"at least {percent}, whatever {found.truth} is"),
+        "guaranteed": (found.guaranteed, f"at least {percent}, for any value of {found.truth}"),
         "typical": (found.typical, f"about {percent}, for data like the released"),
     }
     for kind, (ends, text) in sorted(kinds.items(), key=lambda one: one[0] != found.recommended):
@@ -208,7 +208,7 @@ def answer(found: Answer) -> RenderableType:
 
 
 def answer_table(release: Release, found: Sequence[Answer], level: str, *, values: bool) -> RenderableType:
-    """The same question for every region of a level, every area, or every value of a category, a row each."""
+    """Show the same query for every region of a level, every area, or every value of a category, a row each."""
     linear = found[0].kind in ("sum", "difference")
     headers = [level, "released", "unbiased" if linear else "measured", "interval", "kind"]
     table = plain_table(*headers, right=range(1, 4))
@@ -225,15 +225,15 @@ def answer_table(release: Release, found: Sequence[Answer], level: str, *, value
         Padding(table, (1, 0, 1, 2)),
         *(words(f"· {note}") for note in notes),
         Text(
-            f"Intervals are the recommended ones at {in_percent(found[0].confidence)}, each row by itself; --json and "
-            "--csv have both kinds.",
+            f"Intervals are the recommended ones at {in_percent(found[0].confidence)}, separately for each row; "
+            "--json and --csv have both kinds.",
             style="dim",
         ),
     )
 
 
 def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None) -> RenderableType:
-    """Intervals for all sizes of a region or an area together."""
+    """Show intervals for all sizes of a region or an area jointly."""
     tree, last = release.hierarchy.regions, release.sizes[-1]
     level = in_percent(release.error_bars.confidence if confidence is None else confidence)
     parts: list[RenderableType] = []
@@ -257,7 +257,8 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
     truth = f"the truth {AS_TRUNCATED}" if told else "the truth"
     parts.append(
         Text(
-            f"With at least {level} the intervals of all sizes of {article} {what} hold together, whatever {truth} is."
+            f"With at least {level} the intervals of all sizes of {article} {what} hold jointly for any value of "
+            f"{truth} is."
         )
     )
     if told:

@@ -1,4 +1,4 @@
-"""A release's spec.
+"""The spec of a release.
 
 Every key is an argument of the Python function of the same name: `[regions]` of `Hierarchy`, `[data]` of `read`,
 `[by.NAME]` of `Category`, `[privacy]`, `[release]` and `[areas]` of `release`, `[plan]` of `Prior`, `[report]` of
@@ -65,7 +65,7 @@ WHAT = ("rows", "entities")
 
 
 class RegionsSection(Section):
-    """Where the public hierarchy comes from: `levels`, or `leaf` with `levels` above it, or `edges`."""
+    """The source of the public hierarchy: `levels`, or `leaf` with `levels` above it, or `edges`."""
 
     table: PathOrTable
     levels: list[str] | None = None
@@ -99,7 +99,7 @@ class BySection(Section):
 
     values: list[str | int] | None = None
     codebook: PathText | None = None  # a public table with the columns attribute and value
-    decided_by: Literal["group", "members"] | None = None  # no default: its absence is explained
+    decided_by: Literal["group", "members"] | None = None  # no default: an error explains its absence
     other: str | None = None
 
 
@@ -111,7 +111,7 @@ class PrivacySection(Privacy):
 
 
 class ReleaseSection(Section):
-    """How the release is made and called."""
+    """The mechanism, the intervals and the title of the release."""
 
     mechanism: str = "auto"
     options: dict[str, Any] | None = None  # the mechanism's own
@@ -129,11 +129,11 @@ class AreasSection(Section):
 
 
 class PlanSection(Section):
-    """What may be expected, from public facts alone: for `plan` and for the mechanism `auto`."""
+    """The prior from public facts alone: for `plan` and for the mechanism `auto`."""
 
     prior: PathText  # a shape's name, an older public table or an earlier release's directory
     groups: int | None = None  # how many to expect in all
-    spread: str | None = None  # a column of the regions table: they are spread over the leaves by its numbers
+    spread: str | None = None  # a column of the regions table with the weights of the leaves
 
 
 class ReleaseSpec(Spec):
@@ -153,10 +153,10 @@ class ReleaseSpec(Spec):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a TOML file; all its mistakes are named at once."""
+        """Read a TOML file; one error lists all mistakes."""
         spec = super().load(path)
         if spec.release.shares is not None and spec.release.priority is not None:
-            raise SpecError(f"{path}: [release] has shares and priority; both divide the budget, so give one of them")
+            raise SpecError(f"{path}: [release] has both shares and priority; give only one of them")
         if spec.data.groups is not None:
             check_groups_are_public(spec.data.groups_are_public)
         checked_level(float(spec.release.confidence))
@@ -165,12 +165,12 @@ class ReleaseSpec(Spec):
 
     @property
     def unit(self) -> PrivacyUnit:
-        """The privacy unit."""
+        """Return the privacy unit."""
         return PrivacyUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
 
     @property
     def mechanism_options(self) -> dict[str, dict[str, Any]]:
-        """The options of the mechanism that the spec names, or that `auto` stands for with options, by its name."""
+        """Return the options of the mechanism that the spec names, or that `auto` stands for, by its name."""
         release = self.release
         if release.options is None:
             return {}
@@ -179,7 +179,7 @@ class ReleaseSpec(Spec):
         return {choose(release.mechanism, self.neighbours()).name: release.options}
 
     def hierarchy(self) -> Hierarchy | None:
-        """The public hierarchy, if the spec names a table for it."""
+        """Return the public hierarchy if the spec names a table for it."""
         regions = self.regions
         if regions is None:
             return None
@@ -195,17 +195,17 @@ class ReleaseSpec(Spec):
                 table, leaf=regions.leaf, levels=regions.levels, name=regions.name, root=regions.root
             )
         if regions.name is not None:
-            raise SpecError("[regions] takes a name only together with leaf")
+            raise SpecError("[regions] name needs leaf")
         return Hierarchy.from_levels(table, regions.levels, root=regions.root)
 
     def _regions_table(self, regions: RegionsSection) -> Any:
-        """The public table of regions: a path, or what an engine has under that name."""
+        """Return the public table of regions: a path, or an engine's table of that name."""
         table = self.placed(regions.table)
         refuse_private_file(table, self.placed(self.data.source), "[regions] table")
         return public_rows(table) if isinstance(table, Source) else table
 
     def categories(self) -> Categories:
-        """The categories that tell groups apart."""
+        """Return the categories of groups."""
         given = {}
         for name, section in self.by.items():
             if (section.values is None) == (section.codebook is None):
@@ -220,21 +220,21 @@ class ReleaseSpec(Spec):
 
     @property
     def categories_are_listed(self) -> bool:
-        """Is there a public groups table that tells all categories?"""
+        """Return whether a public groups table has all categories."""
         data = self.data
         if data.groups is None or not self.by:
             return data.groups is not None
         return lists_categories(self.placed(data.groups), data.groups_table, self.categories())
 
     def area_files(self) -> dict[str, Path]:
-        """The files of areas, by what these are called."""
+        """Return the files of areas by kind."""
         found = {kind: self.folder / section.file for kind, section in self.areas.items()}
         for kind, path in found.items():
             refuse_private_file(path, self.placed(self.data.source), f"[areas.{kind}] file")
         return found
 
     def options(self) -> Options:
-        """What is counted, and how: all public."""
+        """Return what is counted, and how: all public."""
         data = self.data
         named = {"group", "max_size", "quantity", "quantity_bound", "entity", "rows_per_entity"}
         return Options(
@@ -249,7 +249,7 @@ class ReleaseSpec(Spec):
 
     @keep_sessions()
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
-        """The hierarchy and the public number of groups in each leaf, where there is one; microdata are not opened."""
+        """Return the hierarchy and each leaf's number of groups if public; microdata are not opened."""
         data = self.data
         if data.groups is not None:
             refuse_own_list(self.placed(data.source), data.table, self.placed(data.groups), data.groups_table)
@@ -263,13 +263,12 @@ class ReleaseSpec(Spec):
         hierarchy = self.hierarchy()
         if hierarchy is None:
             raise SpecError(
-                "a plan does not open the microdata, and the regions are nowhere else: give [regions] a public "
-                "table, or [data] a public groups table"
+                "a plan does not open the microdata; give [regions] a public table, or [data] a public groups table"
             )
         return hierarchy.by_category(self.categories()), None
 
     def prior(self, hierarchy: Hierarchy, *, source: str | None = None, groups: int | None = None) -> Prior | None:
-        """What [plan] says may be expected; `source` and `groups` replace its prior and groups."""
+        """Return the prior of [plan]; `source` and `groups` replace its prior and groups."""
         from tallytree.planning.prior import SHAPES, Prior
 
         section = self.plan
@@ -286,7 +285,7 @@ class ReleaseSpec(Spec):
         return Prior.of(place, groups=stated, weights=spread)
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> Floats:
-        """The numbers of a column of the regions table, leaf by leaf."""
+        """Return the numbers of a column of the regions table, leaf by leaf."""
         from tallytree.core.public_table import numbers, public_table
 
         regions = self.regions
@@ -296,7 +295,7 @@ class ReleaseSpec(Spec):
         table = public_table(self._regions_table(regions))
         if column not in table.column_names:
             hint = did_you_mean(column, table.column_names, "it has")
-            raise SpecError(f"[plan] spread = {column!r} is no column of the [regions] table; {hint}")
+            raise SpecError(f"[plan] spread = {column!r} is not a column of the [regions] table;  {hint}")
         keys = leaves_by_text(hierarchy, columns)
         cells = [[str(cell or "").strip() for cell in table[name].to_pylist()] for name in columns]
         found = [keys[row] for row in zip(*cells, strict=True)]
@@ -325,7 +324,7 @@ class ReleaseSpec(Spec):
         self.area_files()
 
     def check(self, data: GroupSizes, public: None, progress: Progress = silent) -> CheckedRelease:
-        """What the release would do, as `release` checks it."""
+        """Return what the release would do, as `release` checks it."""
         wanted = self.release
         prior = self.prior(data.hierarchy) if wanted.mechanism == "auto" else None
         how = wanted.mechanism, wanted.options, wanted.shares, wanted.priority, prior
@@ -334,11 +333,11 @@ class ReleaseSpec(Spec):
     def make(
         self, checked: CheckedRelease, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress
     ) -> Release:
-        """Measure and estimate; a run that was killed before its measurements were kept measures again."""
+        """Measure and estimate; a run that was killed before its measurements were stored measures again."""
         return make_release(checked, charge, run, noise=self.privacy.noise, progress=progress)
 
     def resume(self, run: RunFolder, progress: Progress) -> Release:
-        """Estimate from the measurements that a run kept."""
+        """Estimate from the measurements that a run stored."""
         measurements, wanted = run.measurements(), self.release
         publication = self._publication(measurements)
         return finish_release(run, measurements, wanted.mechanism, wanted.options, publication, progress)
@@ -348,12 +347,12 @@ class ReleaseSpec(Spec):
         return Publication.of(data, wanted.title, wanted.intervals, float(wanted.confidence), self.area_files())
 
     def fingerprint(self) -> str | None:
-        """A digest of the input files; None where there are none."""
+        """Return a digest of the input files; None without files."""
         return digest_of_files(paths_of(self.placed(self.data.source), "source") or (), ROWS)
 
     @keep_sessions()
     def left_out(self) -> dict[str, str]:
-        """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        """Return what reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
         data, options = self.data, self.options()
         source, how = self.placed(data.source), {"table": data.table, "memory_limit": data.memory_limit}
         largest = groups_at_largest(source, options, **how)
@@ -365,7 +364,7 @@ class ReleaseSpec(Spec):
         return told
 
     def neighbours(self) -> Neighbours:
-        """The neighbour relation that `read` would give, without opening the private data."""
+        """Return the neighbour relation that `read` would give, without opening the private data."""
         public = self.categories_are_listed
         return Neighbours(
             unit=self.unit,

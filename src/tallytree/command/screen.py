@@ -1,7 +1,6 @@
-"""What a person sees of releases and syntheses in the terminal, of verifications, accounts and mechanisms.
+"""Terminal output of releases, syntheses, verifications, accounts and mechanisms.
 
-Public values only, but for `for_the_data_holder`, which says so. What the other commands show is made of the same few
-pieces.
+All of it is public except `for_the_data_holder`, which says so. Other commands use the same building blocks.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from tallytree.publish.verify import Verification
 from tallytree.synthesis.table_selection import ASKED, REASONS, MeasurementReasons
 
 LONGEST_BAR = 26  # characters
-MOST_SIZES = 16  # rows of the histogram; the rest is summed up in the last one
+MOST_SIZES = 16  # rows of the histogram; the last one sums up the rest
 MOST_ENTRIES = 10  # of a ledger, the last ones
 WORST_TABLES = 5  # shown by name
 
@@ -61,7 +60,7 @@ WORST_TABLES = 5  # shown by name
 
 
 def share_text(spent: Fraction) -> str:
-    """A level's part of the budget: exact where that is short, so that parts are seen to add up; else rounded up.
+    """Format a level's part of the budget: exact if that is short, so that parts visibly add up; else rounded up.
 
     >>> share_text(Fraction(1, 4)), share_text(Fraction(1, 3)), share_text(Fraction(1000, 2999))
     ('0.25', '1/3', '0.334')
@@ -71,10 +70,10 @@ def share_text(spent: Fraction) -> str:
 
 
 class Screen(Console):
-    """The terminal. Whatever is printed, no text of it is taken for markup or reaches the terminal as a command."""
+    """The terminal. Printed text is never read as markup, and never reaches the terminal as a control sequence."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As Rich does, but for what cannot be seen in a text; its line ends stay."""
+        """Render as Rich does, but escape invisible characters; line ends stay."""
         if isinstance(renderable, str):
             renderable = Text(visible(renderable, lines=True))
         elif isinstance(renderable, Text) and visible(renderable.plain, lines=True) != renderable.plain:
@@ -85,14 +84,14 @@ class Screen(Console):
 
 
 def show(*parts: RenderableType, quiet: bool = False) -> None:
-    """Print results; texts are printed as they are, and nothing is with `quiet`."""
+    """Print results; print texts unchanged, and nothing with `quiet`."""
     console = Screen(quiet=quiet, highlight=False)
     for part in parts:
         console.print(visible(part, lines=True) if isinstance(part, str) else part, markup=False)
 
 
 def show_commands(commands: dict[str, list[str]], *, quiet: bool = False) -> None:
-    """Commands to paste, each on a line of its own however long it is, quoted for a shell."""
+    """Print commands for pasting, each on one line and quoted for a shell."""
     console = Screen(quiet=quiet, highlight=False)
     for what, words in commands.items():
         console.print(Text(f"\n{what}", style="bold"))
@@ -100,7 +99,7 @@ def show_commands(commands: dict[str, list[str]], *, quiet: bool = False) -> Non
 
 
 def show_json(content: Any) -> None:
-    """Print a value for programs; what could act on a terminal is written as JSON's escapes, which mean the same."""
+    """Print a value as JSON; control characters are written as JSON escapes."""
     text = json.dumps(content, indent=2, default=str, ensure_ascii=False)
     if not fits(text):
         text = json.dumps(content, indent=2, default=str)
@@ -108,20 +107,20 @@ def show_json(content: Any) -> None:
 
 
 def words(text: object, style: str = "") -> Text:
-    """A line of text; a name in it that holds line ends or other controls is shown with escapes."""
+    """Return a line of text; line ends and control characters in names are escaped."""
     return Text(visible(text), style=style)
 
 
 class PlainTable(Table):
-    """A table whose cells are shown as they are: no markup, no controls."""
+    """A table whose cells are printed without markup and control characters."""
 
     def add_row(self, *cells: RenderableType | None, **how: Any) -> None:
-        """As Rich does, with texts as `words`."""
+        """Add a row as Rich does, with texts as `words`."""
         super().add_row(*(words(cell) if isinstance(cell, str) else cell for cell in cells), **how)
 
 
 def plain_table(*headers: str, right: Iterable[int] = (), gap: int = 3) -> PlainTable:
-    """A table without frames."""
+    """Return a table without frames."""
     table = PlainTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     numeric = set(right)
     for number, header in enumerate(headers):
@@ -130,7 +129,7 @@ def plain_table(*headers: str, right: Iterable[int] = (), gap: int = 3) -> Plain
 
 
 def facts(rows: dict[str, str]) -> PlainTable:
-    """Names on the left, wrapped texts on the right."""
+    """Return names on the left and wrapped texts on the right."""
     table = PlainTable(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -140,7 +139,7 @@ def facts(rows: dict[str, str]) -> PlainTable:
 
 
 def below(part: RenderableType, *, space: int = 0) -> Padding:
-    """A part that belongs to the line above it, with empty lines after it."""
+    """Return a part that belongs to the line above it, with empty lines after it."""
     return Padding(part, (0, 0, space, 2))
 
 
@@ -152,7 +151,7 @@ def _of_ledger(charged: bool) -> str:
 
 
 def release_summary(release: Release, directory: Path, release_id: str) -> RenderableType:
-    """A release at a glance: levels, budget, promises, files."""
+    """Return a summary of a release: levels, budget, guarantees, files."""
     measurements, hierarchy = release.measurements, release.hierarchy
     both_ways = "categories add up to all of them; " if hierarchy.by.columns else ""
     mechanism = mechanism_named(release.mechanism)
@@ -175,9 +174,10 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
                 "privacy": f"{guarantee(measurements.budget)}. {describe_relation(measurements.neighbours)}",
                 **({"truncated": told} if (told := truncation(measurements.neighbours)) else {}),
                 "ledger": _of_ledger(measurements.ledgered),
-                "promised": "whole numbers, none negative; regions add up to the region above them, for every size; "
-                f"{both_ways}"
-                f"{totals_in_words(measurements, mechanism)}",
+                "promised": (
+                    "non-negative integers; for every size, regions add up to the region above them; "
+                    f"{both_ways}{totals_in_words(measurements, mechanism)}"
+                ),
                 "error bars": _error_bars(release),
                 "made by": f"{mechanism.name} ({' in '.join(filter(None, (mechanism.symbol, mechanism.paper)))})"
                 + (f": {release.fallback.in_words(mechanism)}" if release.fallback else ""),
@@ -190,7 +190,7 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
 
 
 def _levels(release: Release) -> Table:
-    """What each level has of the budget, and its noise; with categories each is measured by these and over them."""
+    """Return each level's part of the budget and its noise; with categories also the level over all of them."""
     measurements, tree = release.measurements, release.hierarchy
     table = plain_table("level", "regions", "budget", "noise (st. dev.)", right=(1, 2, 3))
     currency, first = "ε" if measurements.budget.currency == "epsilon" else "ρ", tree.first_level
@@ -210,7 +210,7 @@ def _levels(release: Release) -> Table:
 
 
 def _by_value(release: Release, name: str) -> Table:
-    """Groups and entities of the whole by the values of a category."""
+    """Return groups and entities of the root by the values of a category."""
     tree, rows, at = release.hierarchy, release.rows, release.rows.categories.index(name)
     table = plain_table(visible(name), "groups", "entities", right=(1, 2))
     for values in rows.values:
@@ -222,16 +222,16 @@ def _by_value(release: Release, name: str) -> Table:
 
 
 def _areas(release: Release) -> str:
-    """How many areas of each kind have totals of their own."""
+    """Return how many areas of each kind have published totals."""
     kinds = Counter(area.kind for area in release.areas)
     return f"{', '.join(f'{number:,} {kind}' for kind, number in kinds.items())}: sums of the counts, with error bars"
 
 
 def _error_bars(release: Release) -> str:
-    """Which intervals the counts of a release have, in one sentence."""
+    """Return which intervals a release's counts have, in one sentence."""
     bars = release.error_bars
     if bars.which == "none":
-        return "none were asked for; tallytree query computes those of any sum"
+        return "none; tallytree query computes those of any sum"
     kinds = {"guaranteed": bars.guaranteed, "typical": bars.typical}
     given = " and ".join(kind for kind, found in kinds.items() if found is not None)
     text = f"{given} intervals at {in_percent(bars.confidence)} for every count" if given else "none are possible"
@@ -250,7 +250,7 @@ def _error_bars(release: Release) -> str:
 
 
 def _histogram(release: Release) -> Table:
-    """The root's counts as bars."""
+    """Return the root's counts as bars."""
     counts, sizes = release.counts[0], list(release.sizes)
     labels = [size_label(size, sizes[-1]) for size in sizes]
     if len(sizes) > MOST_SIZES:
@@ -266,7 +266,7 @@ def _histogram(release: Release) -> Table:
 
 
 def release_readiness(checked: CheckedRelease, spec: Spec) -> tuple[dict[str, Any], RenderableType]:
-    """What a valid spec would release, for programs and for people; public facts only."""
+    """Return what a valid spec would release, for programs and for people; public facts only."""
     data = checked.group_sizes
     content: dict[str, Any] = {
         "regions": regions_of(data.hierarchy.regions),
@@ -288,7 +288,7 @@ def release_readiness(checked: CheckedRelease, spec: Spec) -> tuple[dict[str, An
 
 
 def for_the_data_holder(told: dict[str, str]) -> RenderableType:
-    """Exact numbers of the private data, marked as what they are; nothing where there are none."""
+    """Return exact numbers of the private data, marked as such; empty if there are no such numbers."""
     if not told:
         return Group()
     return Group(
@@ -300,7 +300,7 @@ def for_the_data_holder(told: dict[str, str]) -> RenderableType:
 
 
 def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> RenderableType:
-    """A synthesis at a glance: what was asked, which questions can be trusted, what is promised."""
+    """Return a summary of a synthesis: measurements, trustworthy queries, guarantees."""
     with (directory / QUESTIONS).open(encoding="utf-8", newline="") as file:
         asked = list(csv.DictReader(file))
     table = synthesis.table
@@ -324,7 +324,7 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
         Text(),
         words(synthesis.title, style="bold green"),
         Text(f"{synthesis.number:,} synthetic households for {synthesis.fitted.number:,} real ones ({known}).\n"),
-        Text("Which questions can be trusted, by what is known of their answers:"),
+        Text("Reliability of the workload's tables, by kind of measurement:"),
         below(_trust_table(asked), space=1),
         *_worst_tables(asked),
         facts(rows),
@@ -332,7 +332,7 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
 
 
 def _trust_table(asked: list[dict[str, str]]) -> Table:
-    """How many tables were measured, and how far their counts may be off."""
+    """Return how many tables were measured, and the errors of their counts."""
     table = plain_table("", "tables", "counts", "typical error", "at most", right=(1, 2, 3, 4))
     for how in ("published exactly", "measured", "sum of measured", "partly measured", "not measured"):
         rows = [row for row in asked if row["how"] == how]
@@ -343,11 +343,11 @@ def _trust_table(asked: list[dict[str, str]]) -> Table:
 
 
 def _worst_tables(asked: list[dict[str, str]]) -> list[RenderableType]:
-    """What the errors mean, and the measured tables with the largest, by name."""
+    """Return a note on errors, and the measured tables with the largest errors."""
     rows = sorted((row for row in asked if row["error"]), key=lambda row: -float(row["error"]))
     about = (
-        "Errors are those of one count, estimated from the noisy measurements (at most: with a chance of 95 %). Of "
-        f"tables that were not measured little is known: {QUESTIONS} says what."
+        "Errors are those of one count, estimated from the noisy measurements (at most: with a chance of 95 %). "
+        f"Little is known about tables that were not measured: see {QUESTIONS}."
     )
     if not rows:
         return [Text(f"{about}\n")]
@@ -366,7 +366,7 @@ def _rules_kept(synthesis: Synthesis, directory: Path) -> dict[str, str]:
 
 
 def _rounds_in_words(synthesis: Synthesis) -> str:
-    """What was asked of the private tables."""
+    """Return the numbers of measurements and selections on the private tables."""
     kinds = [past.request["kind"] for past in synthesis.rounds]
     measured = kinds.count("measure")
     lost = sum(past.result is None for past in synthesis.rounds)
@@ -375,14 +375,14 @@ def _rounds_in_words(synthesis: Synthesis) -> str:
     chosen = f"{selected:,} selection{'' if selected == 1 else 's'}"
     text = f"{measured:,} measurement{'' if measured == 1 else 's'} and {chosen} for ρ = {as_decimal(spent)}"
     if lost:
-        text += f"; {lost} of them were lost when the run was killed, and paid for"
+        text += f"; {lost} of them were lost when the run was killed but are paid for"
     if synthesis.exact:
-        text += f"; {len(synthesis.exact):,} tables that the unit does not protect were taken exactly"
+        text += f"; {len(synthesis.exact):,} tables that the unit does not protect were published exactly"
     return text
 
 
 def _unasked(synthesis: Synthesis) -> dict[str, str]:
-    """How many tables were measured that the workload does not name, by why."""
+    """Return how many measured tables the workload does not name, by reason."""
     reasons = MeasurementReasons(synthesis.workload)
     tables = [past.request["table"] for past in synthesis.rounds if past.request["kind"] == "measure"]
     found = Counter(reasons.why(Marginal.from_json(table)) for table in tables)
@@ -391,7 +391,7 @@ def _unasked(synthesis: Synthesis) -> dict[str, str]:
 
 
 def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str, Any], RenderableType]:
-    """What a valid spec would synthesize, for programs and for people; public facts only."""
+    """Return what a valid spec would synthesize, for programs and for people; public facts only."""
     schema, workload, table = checked.households.schema, checked.chosen.workload, checked.table
 
     def side(attributes: tuple[Attribute, ...]) -> str:
@@ -421,12 +421,14 @@ def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str
         rows["agrees"] = f"with {table.number:,} released households by {', '.join(table.attributes)} and size"
     if checked.country is not None:
         asked = "; ".join(one.by_region.describe() for one in checked.country.wanted)
-        rows["by region"] = asked or "nothing: the budget allows no table, so all regions have the shapes of the whole"
+        rows["by region"] = asked or (
+            "nothing: the budget allows no table, so all regions have the distributions of the root"
+        )
     return content, facts(rows)
 
 
 def _middle(rows: list[dict[str, str]], column: str) -> str:
-    """The median of a column, or a dash where nothing is known."""
+    """Return the median of a column, or a dash if it is unknown."""
     found = sorted(float(row[column]) for row in rows if row[column])
     return _plus_minus(found[len(found) // 2]) if found else "–"
 
@@ -439,7 +441,7 @@ def _plus_minus(value: float) -> str:
 
 
 def outcome(verification: Verification) -> RenderableType:
-    """Every check with a tick or its faults, and what the files alone cannot prove."""
+    """Return every check with a tick or its faults, and the assumptions that the files cannot prove."""
     lines: list[RenderableType] = []
     for check in verification.checks:
         sign = Text("✗ ", style="bold red") if check.faults else Text("✓ ", style="bold green")
@@ -453,7 +455,7 @@ def outcome(verification: Verification) -> RenderableType:
 
 
 def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> RenderableType:
-    """What each data set may spend and has spent, and linked ones together."""
+    """Return what each data set may spend and has spent, and joint totals of linked ones."""
     parts: list[RenderableType] = []
     for account in listed:
         sign = "ε" if account.currency == "epsilon" else "ρ"
@@ -479,19 +481,19 @@ def accounts(listed: Iterable[Account], joint: Iterable[Link] = ()) -> Renderabl
 
 
 def _as_given(budget: Budget) -> str:
-    """A total in the words it was given in: the ρ that follows from an ε and a δ stands beside it."""
+    """Return a total as the user gave it: for ε and δ, with the ρ that follows from them."""
     if budget.epsilon is None or budget.delta is None:
         return str(budget)
     return f"ε = {as_decimal(budget.epsilon)}, δ = {as_decimal(budget.delta)}"
 
 
 def _balance(spent: Fraction, total: Fraction, left: Fraction) -> str:
-    """What was spent, rounded up; what may be spent and what is left, rounded down."""
+    """Return the spent budget, rounded up, and the total and remaining budget, rounded down."""
     return f"{as_decimal(spent)} spent of {as_decimal(total, up=False)}, {as_decimal(left, up=False)} left"
 
 
 def last_entries(entries: Sequence[Entry]) -> RenderableType:
-    """The last entries of a ledger, for its owner to compare."""
+    """Return the last entries of a ledger for its owner to compare."""
     table = plain_table("entry", "kind", "time", "about", right=(0,))
     for entry in entries[-MOST_ENTRIES:]:
         about = {name: entry.body[name] for name in ("name", "names", "receipt", "round", "cost") if name in entry.body}
@@ -501,7 +503,7 @@ def last_entries(entries: Sequence[Entry]) -> RenderableType:
 
 
 def mechanism_list() -> RenderableType:
-    """The registry, one paragraph each."""
+    """Return the registry, one paragraph per mechanism."""
     parts: list[RenderableType] = []
     for mechanism in MECHANISMS.values():
         parts.append(Text(f"{mechanism.name}  ", style="bold") + Text(mechanism.symbol, style="dim"))
@@ -523,7 +525,7 @@ def mechanism_list() -> RenderableType:
 
 
 def release_content(release: Release, directory: Path, release_id: str, page: Path | None = None) -> dict[str, Any]:
-    """A release in public values: what `release --json` prints (docs/release.md)."""
+    """Return a release in public values: the output of `release --json` (docs/release.md)."""
     measurements, bars = release.measurements, release.error_bars
     return {
         "release_id": release_id,
@@ -548,5 +550,5 @@ def release_content(release: Release, directory: Path, release_id: str, page: Pa
 
 
 def regions_of(hierarchy: Hierarchy) -> dict[str, int]:
-    """How many regions each level has."""
+    """Return how many regions each level has."""
     return dict(zip(hierarchy.levels, np.diff(hierarchy.level_starts).tolist(), strict=True))

@@ -1,6 +1,6 @@
-"""What every spec is: a TOML file, checked strictly. Every mistake is named, an unknown key with the nearest right one.
+"""Read specs: TOML files, checked strictly. Every mistake is reported, an unknown key with the nearest valid one.
 
-A release and a synthesis share the budget, the ledger and the data set's name in it, and paths relative to the file.
+Specs of releases and of syntheses share the budget, the ledger, the data set's name, and paths relative to the file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PathText = Annotated[str, AfterValidator(_path)]
 
 
 class Section(BaseModel):
-    """A table of a spec; its fields are the keys it can have."""
+    """A table of a spec; its fields are the valid keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -76,7 +76,7 @@ class EngineTable(Section):
         return self
 
 
-# Which of the ways to say where a table is was meant, so that mistakes are told of that one alone.
+# Which form of a table's source was meant, so that errors are about that form alone.
 WAYS = ("a path", "paths", "a table of an engine")
 
 
@@ -96,7 +96,7 @@ PathsOrTable = Annotated[
 
 
 class Microdata(Section):
-    """Where private rows are, and what the ledger calls them."""
+    """The source of private rows, and their name in the ledger."""
 
     source: Any  # each kind of spec says what it takes
     name: str | None = None
@@ -114,19 +114,19 @@ class Privacy(Section):
 
 
 class ReportSection(Section):
-    """What the page that comes with it says and shows; nothing of this is part of what is published."""
+    """Words and map of the report; none of this is part of the published files."""
 
     groups: str = "groups"  # what these are, in the plural
     entities: str = "entities"
     map: PathText | None = None  # GeoJSON with an area for each region
 
     def words(self) -> Words:
-        """What groups and entities are called."""
+        """Return the words for groups and entities."""
         return Words(self.groups, self.entities)
 
 
 class Spec(Section):
-    """A whole file; its fields are the sections it can have."""
+    """A complete file; its fields are the valid sections."""
 
     KIND: ClassVar[str]  # release or synthesis
     MICRODATA: ClassVar[str]  # the section of the private rows
@@ -136,7 +136,7 @@ class Spec(Section):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a TOML file; all its mistakes are named at once."""
+        """Read a TOML file; one error lists all mistakes."""
         file = Path(path)
         values = _values(file)
         try:
@@ -146,8 +146,7 @@ class Spec(Section):
             raise SpecError(f"{file} has mistakes:\n{mistakes}") from None
         if places := list(_secret_places(values)):
             raise SpecError(
-                f"{file}: {', '.join(places)} looks as if it held a password or a token, which is not repeated here. "
-                f"{WHERE}"
+                f"{file}: {', '.join(places)} looks like a password or a token (not repeated here).  {WHERE}"
             )
         spec._folder = file.absolute().parent
         return spec
@@ -155,7 +154,7 @@ class Spec(Section):
     # ---------------------------------------------------------------- the steps of a run, in their order
 
     def check_public(self) -> Any:
-        """Refuse what can be refused before private rows are read; what follows from public facts alone."""
+        """Check everything that depends on public facts alone, before private rows are read."""
 
     @abstractmethod
     def read(self, progress: Progress = silent) -> Any:
@@ -163,46 +162,46 @@ class Spec(Section):
 
     @abstractmethod
     def check(self, data: Any, public: Any, progress: Progress = silent) -> Any:
-        """Refuse what can be refused before anything is spent; `public` is what `check_public` gave."""
+        """Check everything before any budget is spent; `public` is the result of `check_public`."""
 
     @abstractmethod
     def make(self, checked: Any, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress) -> Any:
-        """Spend the budget, and make the release or the synthesis."""
+        """Spend the budget to make the release or the synthesis."""
 
     @abstractmethod
     def neighbours(self) -> Any:
-        """The neighbour relation that `read` would give, without opening the private data."""
+        """Return the neighbour relation that `read` would give, without opening the private data."""
 
     @abstractmethod
     def fingerprint(self) -> str | None:
-        """A digest of the input files; None where there are none."""
+        """Return a digest of the input files; None without files."""
 
     @abstractmethod
     def left_out(self) -> dict[str, str]:
-        """What reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        """Return what reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
 
     # ---------------------------------------------------------------- what both kinds of specs say
 
     @property
     def folder(self) -> Path:
-        """Where the file is; its paths start there."""
+        """Return the file's folder; relative paths start there."""
         return self._folder
 
     @property
     def budget(self) -> Budget:
-        """The budget of this release or synthesis."""
+        """Return the budget of this release or synthesis."""
         privacy = self.privacy
         return read_budget("[privacy]", epsilon=privacy.epsilon, rho=privacy.rho, delta=privacy.delta)
 
     @property
     def ledger(self) -> Path | None:
-        """The ledger's path."""
+        """Return the ledger's path."""
         return self.folder / self.privacy.ledger if isinstance(self.privacy.ledger, str) else None
 
     def ledger_to_charge(self, given: Path | None = None, *, without: bool = False) -> Path | None:
-        """The ledger that `--ledger` or the spec names; None if `--no-ledger` or the spec says so, and only then."""
+        """Return the ledger that `--ledger` or the spec names; None only if `--no-ledger` or the spec says so."""
         if given is not None and without:
-            raise SpecError("--ledger and --no-ledger exclude each other; give one of them")
+            raise SpecError("--ledger and --no-ledger cannot be combined; give one of them")
         if given is not None:
             return given.absolute()
         if without or self.privacy.ledger is False:
@@ -216,14 +215,14 @@ class Spec(Section):
         return self.ledger
 
     def ledger_in_words(self) -> str:
-        """Which ledger the spec names, or what its user will be asked for."""
+        """Return which ledger the spec names, or the option that the command will need."""
         if self.privacy.ledger is False:
-            return "none, as the spec says"
-        return "none named: --ledger PATH or --no-ledger will be asked for" if self.ledger is None else str(self.ledger)
+            return "none, by the spec"
+        return "none: give --ledger PATH or --no-ledger" if self.ledger is None else str(self.ledger)
 
     @property
     def name(self) -> str | None:
-        """The data set's name in the ledger: the one that is given, or that of its only file."""
+        """Return the data set's name in the ledger: the given name, or that of its only file."""
         microdata: Microdata = getattr(self, self.MICRODATA)
         source = microdata.source
         if isinstance(source, EngineTable) and microdata.name is None:
@@ -233,7 +232,7 @@ class Spec(Section):
         return stem(source)
 
     def account(self) -> tuple[Path, str]:
-        """The ledger, and the data set's name in it."""
+        """Return the ledger, and the data set's name in it."""
         if self.ledger is None or self.name is None:
             raise BudgetError(
                 f'the spec needs [privacy] ledger = "…" and [{self.MICRODATA}] name = "…" to open an account'
@@ -241,7 +240,7 @@ class Spec(Section):
         return self.ledger, self.name
 
     def placed(self, source: str | list[str] | EngineTable) -> Any:
-        """The path or paths of a source, or its table of an engine."""
+        """Return the path or paths of a source, or its table of an engine."""
         if isinstance(source, EngineTable):
             found = Source(source.url, source.table)
             return found if found.path is None else Source(f"duckdb://{self.folder / found.path}", source.table)
@@ -251,7 +250,7 @@ class Spec(Section):
 
 
 def read_budget(where: str, **amounts: Number | None) -> Budget:
-    """A budget that was written down; what is wrong with it is a mistake, and no matter of what may be spent."""
+    """Return a budget from text; an invalid one is a mistake in the input, not a ledger error."""
     try:
         return Budget(**amounts)
     except BudgetError as error:
@@ -259,7 +258,7 @@ def read_budget(where: str, **amounts: Number | None) -> Budget:
 
 
 def read_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:
-    """The budgets of `--epsilon`, with the spec's delta; without any the spec's own."""
+    """Return the budgets of `--epsilon`, with the spec's delta; by default the spec's own."""
     delta = spec.privacy.delta
     return [read_budget("--epsilon:", epsilon=one, delta=delta) for one in epsilons or ()] or [spec.budget]
 
@@ -287,7 +286,7 @@ _OPTION = re.compile(rf"\b({'|'.join(_QUOTED)})=(True|False|'[^'\n]*'|\[[^\]\n]*
 
 
 def in_spec_words(message: str) -> str:
-    """A message of a Python function as it is to be read beside a spec.
+    """Return a message of a Python function in the syntax of a spec.
 
     >>> in_spec_words("use on_spanning_group='split' or regions_are_public=True, above quantity_bound=1,000")
     'use on_spanning_group = "split" or regions_are_public = true, above quantity_bound = 1000'
@@ -305,7 +304,7 @@ def in_spec_words(message: str) -> str:
 
 
 def is_for_synthesis(path: str | Path) -> bool:
-    """Is this a spec of a synthesis, rather than of a release? A file that cannot be read is not."""
+    """Return whether this is the spec of a synthesis; False for a release or an unreadable file."""
     try:
         values = _values(Path(path))
     except SpecError:
@@ -314,7 +313,7 @@ def is_for_synthesis(path: str | Path) -> bool:
 
 
 def _values(file: Path) -> dict[str, Any]:
-    """The file's values, numbers with a point as exact decimals."""
+    """Return the file's values, decimal numbers exactly."""
     try:
         if not file.is_file():
             raise SpecError(f"{file} is not a file" if file.exists() else f"there is no spec at {file}")
@@ -327,15 +326,15 @@ def _values(file: Path) -> dict[str, Any]:
         line = content[: error.start].count(b"\n") + 1
         raise SpecError(f"{file} is not UTF-8: line {line} has a byte that UTF-8 does not have") from None
     except RecursionError:
-        raise SpecError(f"{file} is not a TOML file that can be read: it is nested too deeply") from None
+        raise SpecError(f"{file} is not a valid TOML file: it is nested too deeply") from None
     except OSError as error:
         raise SpecError(f"{file} cannot be read: {error.strerror}. Nothing was spent.") from None
     except ValueError as error:
-        raise SpecError(f"{file} is not a TOML file that can be read: {error}") from None
+        raise SpecError(f"{file} is not a valid TOML file: {error}") from None
 
 
 def _decimal(text: str) -> Decimal:
-    """A number with a point, exactly as it is written, unless it is out of all bounds."""
+    """Return a decimal number exactly; refuse extreme exponents."""
     if text.lstrip("+-") not in ("nan", "inf"):
         exact_number(text)
     return Decimal(text)
@@ -356,7 +355,7 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
 
 
 def _secret_places(values: Any, place: str = "") -> Iterator[str]:
-    """The keys whose values look as if they held a secret; `url` is looked at by `Source`."""
+    """Return the keys whose values look like secrets; `Source` checks `url`."""
     if may_hold_secret(values):
         yield place
     elif isinstance(values, list):
@@ -369,7 +368,7 @@ def _secret_places(values: Any, place: str = "") -> Iterator[str]:
 
 
 def _instead(value: Any) -> str:
-    """What is there instead; tables and URLs are not repeated, for they may hold a password."""
+    """Return the value that a message quotes; tables and URLs are left out, since they may hold a password."""
     if isinstance(value, dict):
         return ""
     return (
@@ -380,7 +379,7 @@ def _instead(value: Any) -> str:
 
 
 def _keys(place: list[str], whole: type[Section]) -> list[str]:
-    """The keys that the section at a place can have."""
+    """Return the valid keys of the section at a place."""
     model: Any = whole
     for part in place:
         names = {field.alias or name: field for name, field in model.model_fields.items()}
@@ -390,7 +389,7 @@ def _keys(place: list[str], whole: type[Section]) -> list[str]:
 
 
 def _section_in(annotation: Any) -> Any:
-    """The section that a field's type is, or holds."""
+    """Return the section that a field's type is or contains."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next((found for part in get_args(annotation) if (found := _section_in(part)) is not None), None)
@@ -413,12 +412,12 @@ BUDGET = ("[privacy] epsilon", "[privacy] rho", "[privacy] delta")
 
 
 def keep_spec(folder: Path, spec: Spec) -> None:
-    """Put the record into the folder of a run, which is made if it is not there."""
+    """Write the record of the spec into the folder of a run, and create the folder if needed."""
     RunFolder(folder).write(SPEC, _record(spec))
 
 
 def refuse_changed(folder: Path, spec: Spec) -> None:
-    """Refuse to resume a run with another spec, and say what differs."""
+    """Refuse to resume a run with another spec, and list the differences."""
     if not (folder / SPEC).exists():  # a run that was begun in Python
         return
     before, now = read_json(folder / SPEC), _record(spec)
@@ -429,8 +428,8 @@ def refuse_changed(folder: Path, spec: Spec) -> None:
             for key in keys
         )
         raise ReleaseError(
-            f"the spec is not the one that this run was begun with:\n{listed}\nPut it back as it was to go on. Nothing "
-            f"was spent now. (To give up what was begun, and what it spent, delete {folder}.)"
+            f"the spec differs from the one that this run started with:\n{listed}\nRestore it to resume. Nothing was "
+            f"spent now. (To abandon the run and the budget it spent, delete {folder}.)"
         )
 
 
@@ -443,7 +442,7 @@ def _record(spec: Spec) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every key of every section; what is nested deeper stays together."""
+    """Return every key of every section; deeper levels stay nested."""
     for section, keys in values.items():
         if isinstance(keys, Mapping):
             yield from ((f"[{section}] {key}", value) for key, value in keys.items())
@@ -452,7 +451,7 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON gives it back; 1.0 and 1 are the same number."""
+    """Return a value as JSON returns it; 1.0 and 1 are the same number."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What is printed can be written in every encoding: characters that a stream does not have become readable ASCII."""
+"""Print in every encoding: characters that a stream cannot encode become readable ASCII."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ POWERS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+", strict=Tr
 
 
 def make_streams_safe() -> None:
-    """Have standard output and standard error write any text; what they cannot encode is written in ASCII."""
+    """Let standard output and standard error accept any text; write characters they cannot encode in ASCII."""
     codecs.register_error(HANDLER, _replace)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -54,7 +54,7 @@ def make_streams_safe() -> None:
 
 
 def fits(text: str) -> bool:
-    """Can standard output encode a text as it is?"""
+    """Return whether standard output can encode a text."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -63,14 +63,15 @@ def fits(text: str) -> bool:
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """The error handler: some characters that cannot be encoded in ASCII, and where to go on behind them."""
+    """Handle an encoding error: return ASCII for the characters, and the position after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return in_ascii(error.object, error.start, error.end), error.end
 
 
 def in_ascii(text: str, start: int = 0, end: int | None = None) -> str:
-    r"""A part of a text with signs in ASCII; other characters, of a name say, are escaped as in Python.
+    r"""Return a part of a text with signs in ASCII; other characters, such as those of names, are escaped as in
+    Python.
 
     >>> in_ascii("ε = 1 ± 10⁻⁹ …"), in_ascii("Åland"), in_ascii("Κρήτη")
     ('epsilon = 1 +/- 10^-9 ...', '\\xc5land', '\\u039a\\u03c1\\u03ae\\u03c4\\u03b7')
@@ -86,7 +87,7 @@ def in_ascii(text: str, start: int = 0, end: int | None = None) -> str:
 
 
 def _one(text: str, place: int) -> str:
-    """One character in ASCII. A Greek letter between other letters belongs to a name, and is escaped as these are."""
+    """Return one character in ASCII. A Greek letter between other letters belongs to a name, and is escaped."""
     character = text[place]
     if character.isascii() or character in SIGNS:
         return SIGNS.get(character, character)

@@ -1,4 +1,4 @@
-"""A synthesis' spec.
+"""The spec of a synthesis.
 
 `[households]`, `[persons]` and `[schema]` are arguments of `read_households`; `[workload]` of the functions that make
 one; `[privacy]`, `[agreement]` and `[synthesis]` of `synthesize`; `[roles]` and `[rules]` of `Structure`.
@@ -50,14 +50,14 @@ class HouseholdsSection(Microdata):
 
 
 class PersonsSection(Section):
-    """The table of persons; `order` is the column that says which are a household's first."""
+    """The table of persons; `order` is the column that defines which come first in a household."""
 
     source: PathText | list[PathText]
     order: str | None = None
 
 
 class AttributeSection(Section):
-    """Values, or cuts of a number (with `values` as the names of its bins, if they are given)."""
+    """Values, or cuts of a number; with cuts, optional `values` name the bins."""
 
     values: list[str | int] | None = None
     cuts: list[int | Decimal] | None = None
@@ -88,7 +88,7 @@ class PrivacySection(Privacy):
 
 
 class TableSection(Section):
-    """A set of attributes by name, `role.attribute` among them; both of its tables, or the one `of` says."""
+    """A set of attributes by name, including `role.attribute`; both of its tables, or the one in `of`."""
 
     attributes: list[str]
     of: Counted | None = None
@@ -96,9 +96,9 @@ class TableSection(Section):
 
 
 class WorkloadSection(Section):
-    """Which tables to get right: all sets of up to k attributes, a sample of those of k, or sets by name.
+    """The tables to answer well: all sets of up to k attributes, a sample of those of k, or sets by name.
 
-    With `measure` those of `sets` are measured whatever the method selects; `tables` say it one by one.
+    With `measure` those of `sets` are measured regardless of the method's selection; `tables` sets it for each table.
     """
 
     k: int | None = None
@@ -110,7 +110,7 @@ class WorkloadSection(Section):
 
 
 class AgreedCategory(Section):
-    """The household attribute that has a category's values, and what these are called there."""
+    """The household attribute that has a category's values, and their names there."""
 
     attribute: str
     values: dict[str, str | int] | None = None
@@ -133,7 +133,7 @@ class RegionalSection(Section):
 
 
 class SynthesisSection(Section):
-    """How the synthesis is made and called, and how many households are drawn."""
+    """The method, the number of households and the title."""
 
     method: str | None = None
     options: dict[str, Any] | None = None  # the method's own
@@ -156,7 +156,7 @@ class RoleSection(Section):
 
 
 class ImpliesSection(Section):
-    """If `when`, then `then`; of persons in a role, if one is named."""
+    """If `when`, then `then`; optionally for persons in a role."""
 
     then: Values
     when: Values | None = None
@@ -164,7 +164,7 @@ class ImpliesSection(Section):
 
 
 class BelowSection(Section):
-    """An attribute of those in `role` is below that of the one in `than`, by at least `by`."""
+    """An attribute of the persons in `role` is below that of the person in `than`, by at least `by`."""
 
     role: str
     than: str
@@ -173,7 +173,7 @@ class BelowSection(Section):
 
 
 class HasSection(Section):
-    """Households with these values have somebody in the role; with `only` no others have."""
+    """Households with these values have a person in the role; with `only` no others have one."""
 
     role: str
     household: Values
@@ -188,7 +188,7 @@ class SizeClassSection(Section):
 
 
 class RulesSection(Section):
-    """What holds for all households, and what to do with those of the data that break it."""
+    """Edit rules for all households, and what to do with those of the data that break them."""
 
     empty: bool = True
     on_broken_rules: Literal["refuse", "keep"] | None = None
@@ -228,12 +228,12 @@ class SynthesisSpec(Spec):
 
     @property
     def region(self) -> str | None:
-        """The attribute that has the release's leaf regions."""
+        """Return the attribute that has the release's leaf regions."""
         return None if self.agreement is None else self.agreement.region
 
     @property
     def by(self) -> dict[str, Any] | None:
-        """The attributes that have the release's categories, where they are named."""
+        """Return the attributes that have the release's categories, if given."""
         given = None if self.agreement is None else self.agreement.by
         if given is None:
             return None
@@ -241,20 +241,20 @@ class SynthesisSpec(Spec):
 
     @property
     def regional(self) -> dict[str, Any] | None:
-        """What is asked by region, if anything is."""
+        """Return the tables by region, if any."""
         given = self.regional_
         return None if given is None else given.model_dump(exclude_none=True)
 
     @property
     def options(self) -> dict[str, Any] | None:
-        """The method's options; numbers with a point are floating point again."""
+        """Return the method's options, decimal numbers as floats."""
         given = self.synthesis.options
         if given is None:
             return None
         return {name: float(value) if isinstance(value, Decimal) else value for name, value in given.items()}
 
     def public_schema(self) -> Schema:
-        """The public schema, from the spec or from its codebook."""
+        """Return the public schema, from the spec or from its codebook."""
         section = self.schema_
         given = section.household is not None or section.person is not None
         if (section.codebook is not None) == given:
@@ -279,7 +279,7 @@ class SynthesisSpec(Spec):
         return schema if structure is None else replace(schema, structure=structure)
 
     def chosen_workload(self, schema: Schema) -> Workload | None:
-        """The tables that the spec names; None if it names none, which means the default."""
+        """Return the tables that the spec names; None for the default."""
         section = self.workload
         chosen: dict[Marginal, None] = {}
         if section.sample is not None:
@@ -287,11 +287,11 @@ class SynthesisSpec(Spec):
         elif section.k is not None:
             chosen.update(dict.fromkeys(all_sets(schema, section.k, smaller=True, size=section.size)))
         elif section.size:
-            raise SpecError("[workload] size = true goes with k or sample")
+            raise SpecError("[workload] size = true needs k or sample")
         by_name = named(schema, section.sets).marginals if section.sets is not None else ()
         measured = list(by_name) if section.measure else []
         if section.measure and section.sets is None:
-            raise SpecError("[workload] measure = true goes with sets; or say it in [[workload.tables]]")
+            raise SpecError("[workload] measure = true needs sets; or set it in [[workload.tables]]")
         for one in section.tables or ():
             both = [table for table in named(schema, [one.attributes]) if one.of in (None, table.of)]
             by_name = (*by_name, *both)
@@ -320,10 +320,10 @@ class SynthesisSpec(Spec):
         )
 
     def settings(self, schema: Schema) -> SynthesisSettings:
-        """The arguments of `synthesize`."""
+        """Return the arguments of `synthesize`."""
         if self.regional is not None and self.region is None:
             raise SpecError(
-                "[regional] needs [agreement] with release and region: the tree of regions is the release's"
+                "[regional] needs [agreement] with release and region: it uses the release's tree of regions"
             )
         return SynthesisSettings(
             self.budget,
@@ -340,7 +340,7 @@ class SynthesisSpec(Spec):
         )
 
     def check_public(self) -> tuple[SynthesisSettings, ChosenMethod]:
-        """The settings, and the method and workload that follow from them."""
+        """Return the settings, and the method and workload that follow from them."""
         schema = self.public_schema()
         settings = self.settings(schema)
         chosen = choose_method(schema, settings)
@@ -351,7 +351,7 @@ class SynthesisSpec(Spec):
     def check(
         self, data: Households, public: tuple[SynthesisSettings, ChosenMethod], progress: Progress = silent
     ) -> CheckedSynthesis:
-        """What the synthesis would do, as `synthesize` checks it."""
+        """Return what the synthesis would do, as `synthesize` checks it."""
         return check_synthesis(data, *public)
 
     def make(
@@ -368,7 +368,7 @@ class SynthesisSpec(Spec):
         return digest_of_files([path for paths in files for path in paths], TABLES)
 
     def left_out(self) -> dict[str, str]:
-        """What reading leaves out or breaks a rule, in words for the data holder alone: exact numbers, NOT PRIVATE."""
+        """Return what reading leaves out, and broken edit rules: exact numbers for the data holder, NOT PRIVATE."""
         told = self._broken_rules()
         if self.schema_.oversize == "error":
             return told
@@ -383,14 +383,14 @@ class SynthesisSpec(Spec):
         return {"max_persons": f"{dropped} are left out; {cut} lose some", **told}
 
     def _broken_rules(self) -> dict[str, str]:
-        """How many households break each rule, where they are kept: one reading more, which refuses them."""
+        """Return how many households break each rule if they are kept; this reads the data once more."""
         if self.rules is None or self.rules.on_broken_rules != "keep":
             return {}
         try:
             self._read("refuse")
         except InputProblems as found:
             return {f"rule {place}": problem.text for place, problem in enumerate(found.problems, start=1)}
-        return {"rules": "no household breaks any"}
+        return {"rules": "no household breaks a rule"}
 
     def neighbours(self) -> HouseholdNeighbours:
         """The neighbour relation, without opening the private data."""
@@ -398,7 +398,7 @@ class SynthesisSpec(Spec):
 
 
 def _attribute(name: str, section: AttributeSection) -> Attribute:
-    """An attribute; bins that have no names are called after their cuts."""
+    """Return an attribute; bins without names are named after their cuts."""
     values = None if section.values is None else tuple(map(str, section.values))
     cuts = None if section.cuts is None else tuple(map(float, section.cuts))
     if values is None:
@@ -413,7 +413,7 @@ def _attribute(name: str, section: AttributeSection) -> Attribute:
 def structure_of(
     roles: dict[str, RoleSection] | None, rules: RulesSection | None, attributes: tuple[Attribute, ...]
 ) -> Structure | None:
-    """The structure that the two sections state; None where there is neither."""
+    """Return the structure in the two sections; None without them."""
     if roles is None and rules is None:
         return None
     named = tuple(
@@ -438,8 +438,8 @@ def structure_of(
             listed = [sizes, sizes] if isinstance(sizes, int) else sizes
             if len(listed) != 2:
                 raise SpecError(
-                    f"[rules] size_class of {one.attribute!r}: {value!r} needs a number of persons, or the least and "
-                    "the most"
+                    f"[rules] size_class of {one.attribute!r}: {value!r} needs a number of persons, or a minimum and a "
+                    "maximum"
                 )
             rows.append((value, listed[0], listed[1]))
         found.append(SizeClass(one.attribute, tuple(rows)))

@@ -188,6 +188,6 @@ def test_bands_on_the_screen_hold_for_the_data_as_truncated(truncated, whole):
         console.print(bands(release, release.bands("a").to_pylist(), None))
         return " ".join(console.export_text().split())
 
-    assert "hold together, whatever the truth of the data as truncated is." in shown(truncated)
+    assert "hold jointly for any value of the truth of the data as truncated is." in shown(truncated)
     assert "whatever the truth is" not in shown(truncated)
-    assert "hold together, whatever the truth is." in shown(whole)
+    assert "hold jointly for any value of the truth is." in shown(whole)
