@@ -210,7 +210,10 @@ def test_the_share_of_a_category_is_asked_for(query, by_tenure):
         (["--by", "tenure=let"], "tenure has no value 'let'; there are owned, rented, all"),
         (["--by", "tenure=rented", "--by", "tenure=owned"], "--by names 'tenure' twice"),
         (["--by", "=rented"], "write a category and its value, as in tenure=rented"),
-        (["--by", "tenure", "--level", "state"], "asks for each value of a category and cannot be combined with --level"),
+        (
+            ["--by", "tenure", "--level", "state"],
+            "asks for each value of a category and cannot be combined with --level",
+        ),
         (["--by", "origin"], "there is no category 'origin'"),
         (["--share-of", "tenure=rented", "--share"], "give only one of"),
         (["--share-of", "tenure"], "--share-of 'tenure' is not read"),

@@ -114,7 +114,6 @@ class SynthesisContents:
         return f"All counts and errors describe the data as truncated. {self.truncation}" if self.truncated else ""
 
     def draw(self, number: int | None = None, *, chunk: int = CHUNK) -> Iterator[SyntheticHouseholds]:
-<<<<<<< HEAD
         """Draw synthetic households as codes, in chunks.
 
         Parameters
@@ -130,9 +129,6 @@ class SynthesisContents:
         iterator of SyntheticHouseholds
             The chunks.
         """
-=======
-        """Yield synthetic households as codes, in chunks; with a released table, as many as it has."""
->>>>>>> 307b49f5 (Write the messages, statements and reports of publication in plain English)
         if self.table is not None:
             if number not in (None, self.table.number):
                 raise SpecError(
