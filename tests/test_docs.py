@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")])
 OF_TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which also names what is gone
 BLOCK = re.compile(r"^```(python|console|sql)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-DOTTED = re.compile(r"\b(?:tallytree|experiments)(?:\.[A-Za-z_]\w*)+")
+DOTTED = re.compile(r"(?<![\w.])(?:tallytree|experiments)(?:\.[A-Za-z_]\w*)+")
 PATH = re.compile(r"\b(?:src|tests|benchmarks|experiments|docs)/[\w/.-]*\w")
 
 

@@ -8,7 +8,7 @@ import pytest
 import tallytree as tt
 from tallytree.command import make
 from tallytree.publish.folder import REPORT, put_report
-from tallytree.publish.release import partition
+from tallytree.publish.release import table_layout
 from tests.publish.report.worlds import released, squares
 
 SPEC = """\
@@ -60,7 +60,7 @@ def test_a_release_has_a_page_unless_it_is_refused(typed, folder):
 
 
 def test_the_report_of_a_release_in_several_parts_is_made_from_its_upper_levels(typed, folder, monkeypatch):
-    monkeypatch.setattr(partition, "SMALL", 0)
+    monkeypatch.setattr(table_layout, "SMALL", 0)
     monkeypatch.setattr("tallytree.publish.report.release_page.MOST_CELLS", 12)  # three regions above the counties
     typed("release", "release.toml", "--out", "out")
     html = (folder / "out" / REPORT).read_text(encoding="utf-8")

@@ -166,7 +166,7 @@ def test_the_relation_says_who_decides_and_comes_back_from_plain_values(who):
     assert ("within its region and sort" in describe_relation(relation)) == (who == "group")
     assert sizes_from_json(relation_to_json(relation)) == relation
     assert relation != Neighbours(one_group(), 3, False)
-    assert "categories" not in Neighbours(one_group(), 3, False).to_json()
+    assert "categories" not in relation_to_json(Neighbours(one_group(), 3, False))
 
 
 def test_sums_over_categories_are_those_of_each_level():

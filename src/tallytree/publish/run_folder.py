@@ -317,7 +317,7 @@ class ReleaseJournal(Journal):
         self, run: RunFolder, about: dict[str, Any], size: Callable[[Measurements], int], progress: Progress
     ) -> None:
         super().__init__(run.folder, about=about)
-        self._run, self._size, self._tell = run, size, in_percent(MAKING_ROOM, progress)
+        self._run, self._size, self._progress = run, size, progress
 
     def first_stage(self) -> Measurements | None:
         """Return the first-stage measurements of a run that was interrupted after them."""
@@ -328,7 +328,7 @@ class ReleaseJournal(Journal):
         """Store the first-stage measurements and reserve the space for all measurements, whose size is now known."""
         if not (self._run.folder / FIRST).exists():
             self._run.write_over(FIRST_ROOM, replace(known, first_stage=FirstStageFacts(), branch=None), FIRST)
-        self._run.take_room(self._size(known), self._tell, ROOM)
+        self._run.take_room(self._size(known), in_percent(MAKING_ROOM, self._progress), ROOM)
 
 
 def _with_reservation(state: RunState, held: Spending, where: str) -> RunState:

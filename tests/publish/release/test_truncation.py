@@ -11,7 +11,7 @@ from rich.console import Console
 
 import tallytree as tt
 from tallytree.command.query import bands
-from tallytree.privacy.relations import describe_relation, sizes_from_json
+from tallytree.privacy.relations import describe_relation, relation_to_json, sizes_from_json
 from tallytree.publish.folder import write_json
 from tallytree.publish.release.descriptions import truncation
 from tests.publish.forging import failed, remade, sign_again
@@ -175,7 +175,7 @@ def test_verify_finds_a_statement_that_hides_the_bound(truncated, tmp_path):
 
 
 def test_a_release_from_before_the_field_is_taken_for_truncated_by_its_bound():
-    values = tt.Neighbours(tt.one_entity(), 3, False, rows_per_entity=20).to_json()
+    values = relation_to_json(tt.Neighbours(tt.one_entity(), 3, False, rows_per_entity=20))
     del values["rows_were_bounded"]
     assert DROPPED in truncation(sizes_from_json(values))
     values["rows_per_entity"] = 1

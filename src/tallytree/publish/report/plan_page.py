@@ -8,6 +8,7 @@ from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.planning.report import PlanReport
 from tallytree.planning.simulation import Prediction
 from tallytree.publish.release.error_bars import in_percent
+from tallytree.privacy.relations import describe_relation
 from tallytree.publish.report import Page, Words, render_page
 
 BALANCED = "balanced"
@@ -25,6 +26,7 @@ def make_plan_page(report: PlanReport, *, title: str, words: Words | None = None
         "title": title,
         "words": words or Words(),
         "report": report,
+        "protects": describe_relation(report.facts.neighbours),
         "mechanism": mechanism,
         "confidence": in_percent(report.confidence),
         "usual": usual,
