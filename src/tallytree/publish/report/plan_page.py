@@ -7,8 +7,8 @@ from typing import Any
 from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.planning.report import PlanReport
 from tallytree.planning.simulation import Prediction
-from tallytree.publish.release.error_bars import in_percent
 from tallytree.privacy.relations import describe_relation
+from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report import Page, Words, render_page
 
 BALANCED = "balanced"
