@@ -342,22 +342,22 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_423,
-    "tables": 3_093,
-    "privacy": 3_187,
-    "estimate": 4_951,
-    "mechanisms": 1_655,
-    "synthesis": 2_631,
-    "planning": 1_512,
-    "publish": 8_285,
-    "demo": 168,
-    "lab": 5_062,
-    "command": 3_411,
+    "core and domain": 2_246,
+    "tables": 2_801,
+    "privacy": 3_031,
+    "estimate": 4_535,
+    "mechanisms": 1_653,
+    "synthesis": 2_482,
+    "planning": 1_471,
+    "publish": 7_671,
+    "demo": 163,
+    "lab": 5_006,
+    "command": 3_192,
 }
-MOST_MODULES = 295
+MOST_MODULES = 193
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (41, 4_446)  # modules, code lines
+MOST_TO_READ = (31, 4_395)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
@@ -367,7 +367,7 @@ THEOREM_CORE = (
     "privacy.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 2_019
+MOST_IN_THE_CORE = 1_650
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES: set[str] = set()

@@ -42,7 +42,7 @@ def test_a_public_table_in_another_encoding_says_so(encoding, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("home,county\n1,Aachen\n2,Aachen\nSECRET,Köln,7\n", "line 4 of .* has 3 cells, and the first line names 2"),
+        ("home,county\n1,Aachen\n2,Aachen\nSECRET,Köln,7\n", "line 4 of .* has 3 cells, but the first line names 2"),
         ('home,county\n"1\n",Aachen\nSECRET\n', "line 4 of .* has 1 cells"),
         ('home,county\n1,Aachen\n2,"SECRET\n', "begins in line 3 of .* cannot be read"),
     ],

@@ -81,7 +81,7 @@ def test_options_that_do_not_go_with_sums_are_refused(who, options, words):
 
 
 def test_sums_without_categories_are_refused():
-    with pytest.raises(SpecError, match="here there are none"):
+    with pytest.raises(SpecError, match="the data have no categories"):
         prepare(
             "tallytree",
             {"all_share": "0.2"},

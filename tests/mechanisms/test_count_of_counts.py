@@ -148,7 +148,7 @@ def test_methods_work_on_what_their_level_measured():
     measurements, _ = made(data, "coc-matching", {"methods": methods}, one_entity(), Budget(epsilon=1), 1)
     assert [part.view for part in measurements.measured] == ["sorted_sizes", "at_least", "sorted_sizes"]
     other = MECHANISMS["coc-matching"].configured({"methods": ["cumulative"] * 3})
-    with pytest.raises(SpecError, match="'cumulative' works on at_least, and level 0 measured sorted_sizes"):
+    with pytest.raises(SpecError, match="'cumulative' works on at_least, but level 0 measured sorted_sizes"):
         other.estimate(measurements)
     with pytest.raises(SpecError, match="2 methods for 3 levels"):
         by_matching(Settings(methods=("sorted-sizes", "cumulative")), measurements)

@@ -326,7 +326,7 @@ def test_public_totals_are_given_in_order_or_by_id():
     for totals in (counts, np.array(counts), dict(zip(leaves, counts, strict=True))):
         report = plan(TREE, **options, totals=totals, mechanisms=["joint-counts"])
         assert report.facts.neighbours.public_totals
-    for totals, message in (([1, 2], "14 whole numbers"), ({"c1": 1}, "lack 13 of 14"), ([-1] * 14, "at least 0")):
+    for totals, message in (([1, 2], "14 integers"), ({"c1": 1}, "lack 13 of 14"), ([-1] * 14, "at least 0")):
         with pytest.raises(SpecError, match=message):
             plan(TREE, **options, totals=totals)
 

@@ -264,7 +264,7 @@ def test_lists_without_totals_are_refused_and_the_ledger_is_untouched(tmp_path):
     with pytest.raises(SpecError, match="measure totals with a share of the budget first"):
         measure(data, two_stages(Budget(epsilon=1)), ledger=ledger)  # and nothing to settle them
     below = (MeasurementQuery("largest", 1, Fraction(1, 2)), MeasurementQuery("counts", 0, Fraction(1, 2)))
-    with pytest.raises(SpecError, match="ask it of the top level"):
+    with pytest.raises(SpecError, match="measure it on the top level"):
         measure(data, Plan(Budget(epsilon=1), one_entity(), below), ledger=ledger)
     top = (MeasurementQuery("largest", 0, Fraction(1, 2)), MeasurementQuery("counts", 0, Fraction(1, 2)))
     with pytest.raises(SpecError, match="one group can change it"):

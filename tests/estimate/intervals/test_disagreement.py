@@ -61,7 +61,7 @@ def test_an_area_that_is_drawn_towards_its_neighbours_is_named():
     plan = chosen.plan(truth.hierarchy, tt.Budget(epsilon="0.1"), tt.one_entity(), [1, 1, 3])
     measurements = seeded_measurements(truth, plan, "odd")
     drawn = chosen.estimate(measurements)
-    assert "borrow" in drawn.certificate
+    assert "shrunk" in drawn.certificate
     odd = 5 + 17
     named = [region for region in range(65) if disagreement(measurements, drawn.counts, region)]
     assert named == [odd]

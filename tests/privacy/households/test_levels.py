@@ -84,7 +84,7 @@ def test_a_part_has_no_other_attributes_and_keeps_no_more_than_there_is():
     whole = tables()
     with pytest.raises(SpecError, match="no attribute 'county'"):
         part(whole, 0).measure(Marginal("households", ("county",)), Fraction(1, 2))
-    with pytest.raises(BudgetError, match="a part of what is left"):
+    with pytest.raises(BudgetError, match="a part of the rest"):
         part(whole, 2)
     with pytest.raises(SpecError, match="some of their attributes"):
         whole.part(schema_of({"h": 2}, {}, 3), Fraction(0))
