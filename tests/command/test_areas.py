@@ -94,7 +94,7 @@ def test_shares_means_ratios_and_bands_of_areas_are_shown(printed, folder):
     assert "ratio" in printed(*asked, "--ratio-to", "B", "--csv")
     text = printed(*asked, "--simultaneous")
     assert "Groups in the area State A" in text
-    assert "the intervals of all sizes of an area hold together" in " ".join(text.split())
+    assert "the intervals of all sizes of an area hold jointly" in " ".join(text.split())
     rows = json.loads(printed(*asked, "--simultaneous", "--size", "1,2", "--json"))
     assert [(row["area"], row["size"]) for row in rows[:3]] == [("North", 1), ("North", 2), ("=1+1", 1)]
     band = Release.load(folder / "release").bands("A", "1,2").to_pylist()

@@ -153,7 +153,7 @@ def test_resuming_with_a_changed_spec_says_what_differs_and_stops(typed, interru
     ("budget", "told"),
     [
         ("epsilon = 25", "ε = 25 protects little: a result may be more than 10^10 times as likely"),
-        ("rho = 30", "(at δ = 1e-06, from ρ = 30) promises little"),
+        ("rho = 30", "(at δ = 1e-06, from ρ = 30) protects little"),
         ("epsilon = 1\ndelta = 1e-3", "δ = 0.001 is large"),
     ],
 )

@@ -155,7 +155,7 @@ def test_groups_are_spread_by_a_public_column(folder):
         (("groups = 3000", "group = 3000"), [], "did you mean 'groups'?"),
         (("groups = 3000", "groups = 0"), [], "above 0"),
         (("[plan]", '[release]\npriority = "lower"\n[plan]'), [], "'upper', 'balanced' or 'leaves'"),
-        (("[plan]", '[release]\npriority = "upper"\nshares = [1, 1, 1]\n[plan]'), [], "give one of them"),
+        (("[plan]", '[release]\npriority = "upper"\nshares = [1, 1, 1]\n[plan]'), [], "give only one of them"),
         (("[plan]", f'[release]\npriority = "upper"\n{BANDS}\n[plan]'), [], "leave out shares and priority"),
         (("[plan]", f"[release]\nshares = [1, 1, 1]\n{BANDS}\n[plan]"), [], "leave out shares and priority"),
         (("[plan]", f"{BANDS}\n[plan]"), ["--suggest", "county within 5 at 95%"], "size bands already set shares"),

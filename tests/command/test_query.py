@@ -57,7 +57,7 @@ def test_a_sum_shows_both_values_and_both_intervals(query, saved):
     assert text.startswith("Groups of size 4 or more in C released")
     assert f"released {answer.shown(answer.released)} from the published counts" in text
     assert f"unbiased {answer.shown(answer.unbiased)} straight from the measurements" in text
-    assert f"guaranteed {answer.between(answer.guaranteed)} at least 95 %, whatever the truth is" in text
+    assert f"guaranteed {answer.between(answer.guaranteed)} at least 95 %, for any value of the truth" in text
     assert "typical" not in text
     assert "about 95 %, for data like the released" in words(query("--region", "C", "--size", ">=4"))
 
@@ -82,7 +82,7 @@ def test_every_region_of_a_level_has_a_row(query):
     rows = [line.split() for line in text.splitlines()[2:10]]
     assert rows[0] == ["county", "released", "unbiased", "interval", "kind"]
     assert [row[0] for row in rows[1:]] == ["1", "2", "3", "4", "5", "6", "DC"]
-    assert "each row by itself" in text
+    assert "separately for each row" in text
     inside = json.loads(query("--level", "county", "--region", "C", "--json", "--no-typical"))
     assert [row["regions"] for row in inside] == [["4"], ["5"], ["6"]]
 
@@ -91,7 +91,7 @@ def test_bands_are_shown_size_by_size(query, saved):
     text = words(query("--region", "C", "--simultaneous"))
     bands = Release.load(saved / "release").bands("C").to_pylist()
     assert f"6 or more {bands[-1]['count']} {bands[-1]['lower']} … {bands[-1]['upper']}" in text
-    assert "hold jointly for any value of the truth is" in text
+    assert "hold jointly for any value of the truth." in text
     rows = json.loads(query("--level", "state", "--size", "1,6", "--simultaneous", "--json"))
     assert [(row["region"], row["size"]) for row in rows[:3]] == [("A", 1), ("A", 6), ("B", 1)]
 
@@ -117,7 +117,7 @@ def test_lists_bound_sums_bands_and_means_and_say_why_not_shares(query):
     text = words(query("--region", "A", "--size", 1, of="lists"))
     assert "guaranteed" in text
     assert "unbiased" not in text
-    assert "hold together" in words(query("--region", "A", "--simultaneous", of="lists"))
+    assert "hold jointly" in words(query("--region", "A", "--simultaneous", of="lists"))
     assert "guaranteed" in words(query("--region", "A", "--mean", "--no-typical", of="lists"))
     text = words(query("--region", "A", "--size", 1, "--share", of="lists"))
     assert "A share has no guaranteed interval here. Unbiased estimates of sums need noisy counts" in text
@@ -128,7 +128,7 @@ def test_where_there_is_no_guarantee_the_reason_is_shown(query):
     text = words(query("--region", "A", "--size", 1, of="chain"))
     assert "Guaranteed intervals need noisy counts, at_least counts or sorted sizes" in text
     assert "typical" in text
-    assert "there are no bands" in query("--region", "A", "--simultaneous", of="chain", code=2)
+    assert "no bands: Guaranteed intervals need" in query("--region", "A", "--simultaneous", of="chain", code=2)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_share_of_a_category_is_asked_for(query, by_tenure):
         ),
         (["--by", "origin"], "there is no category 'origin'"),
         (["--share-of", "tenure=rented", "--share"], "give only one of"),
-        (["--share-of", "tenure"], "--share-of 'tenure' is not read"),
+        (["--share-of", "tenure"], "--share-of 'tenure' is invalid"),
     ],
 )
 def test_what_is_wrong_with_a_category_is_said(query, by_tenure, arguments, message):

@@ -172,4 +172,4 @@ def test_synthetic_households_have_a_page_of_what_can_be_trusted(typed, folder):
     assert tt.verify(folder / "synthetic").ok
     assert "no map" in typed("report", "synthetic", "--map", "x", code=2)
     (folder / "synthetic" / "answers.parquet").unlink()
-    assert "cannot be made" in typed("report", "synthetic", code=2)
+    assert "cannot write the report of synthetic" in typed("report", "synthetic", code=2)

@@ -159,7 +159,7 @@ def test_a_killed_run_is_resumed_and_spends_nothing_twice(folder, typed):
     account = json.loads(typed("ledger", "show", "ledger.db", "--json"))[0]
     assert [spending["cost"] for spending in account["spendings"]] == ["1/2"]
     typed("verify", "mine")
-    assert "not there" in typed("synthesize", "synth.toml", "--out", "other", "--resume", code=2)
+    assert "does not exist" in typed("synthesize", "synth.toml", "--out", "other", "--resume", code=2)
 
 
 def test_bad_data_are_told_in_counts_and_never_in_values(folder, typed):

@@ -30,9 +30,9 @@ def test_a_summary_says_that_rows_were_dropped_and_otherwise_nothing(releases):
 
 def test_answers_say_whose_truth_they_are_about(releases):
     truncated, whole = (shown(answer(one.estimate("a", typical=False))) for one in releases)
-    assert "at least 95 %, whatever the truth of the data as truncated is" in truncated
+    assert "at least 95 %, for any value of the truth of the data as truncated" in truncated
     assert DROPPED in truncated
-    assert "at least 95 %, whatever the truth is" in whole
+    assert "at least 95 %, for any value of the truth" in whole
     assert "truncated" not in whole
 
 

@@ -258,7 +258,7 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
     parts.append(
         Text(
             f"With at least {level} the intervals of all sizes of {article} {what} hold jointly for any value of "
-            f"{truth} is."
+            f"{truth}."
         )
     )
     if told:

@@ -295,7 +295,7 @@ class ReleaseSpec(Spec):
         table = public_table(self._regions_table(regions))
         if column not in table.column_names:
             hint = did_you_mean(column, table.column_names, "it has")
-            raise SpecError(f"[plan] spread = {column!r} is not a column of the [regions] table;  {hint}")
+            raise SpecError(f"[plan] spread = {column!r} is not a column of the [regions] table; {hint}")
         keys = leaves_by_text(hierarchy, columns)
         cells = [[str(cell or "").strip() for cell in table[name].to_pylist()] for name in columns]
         found = [keys[row] for row in zip(*cells, strict=True)]

@@ -68,7 +68,8 @@ def estimate_top_down(settings: Settings, measurements: Measurements, tell: Tell
     else:
         values, words = _from_at_least(settings, measurements, tell=tell)
     if settings.lists_below is not None:
-        words += f"; {'lists were' if lists else 'at_least was'} measured, by the numbers of groups measured first"
+        chosen = "as decided by the numbers of groups measured first"
+        words += f"; {'lists were' if lists else 'at_least was'} measured, {chosen}"
     return _estimate(measurements, values, words)
 
 

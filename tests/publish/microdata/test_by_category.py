@@ -100,7 +100,7 @@ def test_the_promise_of_both_is_stated(kind, synthesized, tmp_path):
     households.save(tmp_path / "s")
     told = statement(tmp_path / "s")
     public = "public totals" in kind
-    assert ("in which region" in " ".join(told["not_protected"])) == public
+    assert ("the region of each household" in " ".join(told["not_protected"])) == public
     assert ("tenure is" in " ".join(told["not_protected"])) == (kind == "group, public totals")
     assert told["agreement"]["steps_of_the_release"] == times
     assert "county, ten" in told["agreement"]["promise"]

@@ -260,7 +260,7 @@ def test_an_attribute_with_the_name_of_another_column_is_refused(saved, tmp_path
     schema = json.loads((copy / "schema.json").read_text())
     schema["person"][0]["name"] = "PNUM"
     (copy / "schema.json").write_text(json.dumps(schema))
-    with pytest.raises(SpecError, match="two columns 'PNUM'"):
+    with pytest.raises(SpecError, match="two columns would have the name 'PNUM'"):
         population_files(copy, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -274,7 +274,7 @@ def test_files_of_two_syntheses_are_refused(saved, tmp_path):
 
 
 def test_no_other_form_and_no_other_folder_is_taken(saved, tmp_path):
-    with pytest.raises(SpecError, match="no form 'activity'"):
+    with pytest.raises(SpecError, match="unknown form 'activity'"):
         population_files(saved, tmp_path / "out", form="activity")
     with pytest.raises(ReleaseError, match="holds no synthetic households"):
         population_files(tmp_path, tmp_path / "out")

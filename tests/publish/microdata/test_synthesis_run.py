@@ -82,7 +82,7 @@ CASES = {
         "another schema",
     ),
     "a negative number": ({"number": -1}, SpecError, "number must be a non-negative integer"),
-    "a region without release": ({"region": "county"}, SpecError, "needs both"),
+    "a region without release": ({"region": "county"}, SpecError, "give both release and region"),
 }
 
 

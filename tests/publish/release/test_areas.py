@@ -208,7 +208,7 @@ def test_everything_that_can_be_asked_of_a_region_can_be_asked_of_an_area(made):
         assert "the area Odd" in found[1].sentence
         assert found[1].to_json()["area"] == "Odd"
     for each in ({}, {"level": "state", "areas": AREAS}):
-        with pytest.raises(SpecError, match="one of these"):
+        with pytest.raises(SpecError, match="give exactly one of level, areas and category"):
             made.ask_each(Query(), **each)
     with pytest.raises(SpecError, match="cannot name regions; leave them out"):
         made.ask_each(Query(regions="A"), areas=AREAS)

@@ -110,7 +110,7 @@ def test_shares_that_are_given_are_those_of_both_ways_and_a_priority_is_divided_
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"lists_below": "0"}, "more than 0"),
+        ({"lists_below": "0"}, "lists_below must be a number of groups above 0"),
         ({"lists_below": "20", "leaves": "lists", "totals_share": "1/10"}, "leave out leaves and bands"),
         ({"lists_below": "20", "bands": [{"shares": [1, 1, 1]}]}, "leave out leaves and bands"),
     ],
@@ -223,7 +223,7 @@ def test_a_release_says_what_was_asked_first_by_which_rule_it_went_on_and_how(st
     assert "the number of groups in every region of level 'county' was measured with 0.16 of the budget" in told
     assert "with fewer than 15 groups in a region of level 'county' on average, sorted lists" in told
     assert ("so it was sorted lists" if few else "so it was how many groups have each size or more") in told
-    assert ("how long lists of sizes are" in told) == few
+    assert ("follows the length of the lists of sizes" in told) == few
     assert ("lists were measured, as" if few else "at_least was measured, as") in statement["certificate"]
     charged = sum(Fraction(row["charged"]) for row in statement["measurements"])
     assert charged == HOW["budget"].amount
@@ -255,8 +255,8 @@ FORGED = {
     "the other way": (lambda passed: passed.update(few=not passed["few"]), BY_RULE),
     "another bound": (lambda passed: passed.update(fewer_than="16"), BY_RULE),
     "another level": (lambda passed: passed.update(level=1), BY_RULE),
-    "no level": (lambda passed: passed.update(level=9), "branch after the totals is unknown"),
-    "a word": (lambda passed: passed.update(few="yes"), "branch after the totals is unknown"),
+    "no level": (lambda passed: passed.update(level=9), "it does not say in a way that is known what was asked"),
+    "a word": (lambda passed: passed.update(few="yes"), "it does not say in a way that is known what was asked"),
 }
 
 

@@ -370,7 +370,7 @@ def test_columns_that_are_not_promised_or_not_there_are_found(folder):
     edit(folder, "privacy.json", lambda value: value.pop("intervals"))
     assert any("its columns are" in fault for fault in verify(folder).faults)
     edit(folder, "privacy.json", lambda value: value.update(intervals={"which": "every"}))
-    assert any("intervals = 'every' is not known" in fault for fault in verify(folder).faults)
+    assert any("intervals = 'every' is unknown" in fault for fault in verify(folder).faults)
 
 
 def test_a_false_excuse_for_empty_columns_is_found(folder):

@@ -259,7 +259,8 @@ def full(*_, **__):
 
 def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, made, ledger, monkeypatch):
     monkeypatch.setattr(RunFolder, "take_room", full)
-    with pytest.raises(ReleaseError, match=r"room for [\d,]+ bytes.*No space left on device\. Nothing was spent"):
+    message = r"cannot be written with [\d,]+ bytes of measurements: No space left on device\. Nothing was spent\."
+    with pytest.raises(ReleaseError, match=message):
         made()
     assert not spendings(ledger)
     assert not (tmp_path / "kept").exists()
@@ -268,7 +269,8 @@ def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, mad
 def test_a_disk_that_is_full_after_spending_says_so_and_is_gone_on_from(tmp_path, made, ledger, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "write_measurements", full)
-        with pytest.raises(SpentError, match=r"No space left on device\. ε = 1 of 'people' .* is spent\. Nothing meas"):
+        message = r"No space left on device\. ε = 1 of 'people' .* is spent\. No measurement was published"
+        with pytest.raises(SpentError, match=message):
             made()
     made().save(tmp_path / "release")
     assert len(spendings(ledger)) == 1

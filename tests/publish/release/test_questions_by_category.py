@@ -96,7 +96,7 @@ def test_sums_that_were_measured_answer_questions_about_all(made):
         ({"by": {"tenur": "owned"}}, "there is no category 'tenur'; did you mean 'tenure'"),
         ({"by": {"tenure": "rentd"}}, "tenure has no value 'rentd'; did you mean 'rented'"),
         ({"by": "rented"}, "by is .* expected a mapping by name"),
-        ({"of": {"tenure": "all"}}, "is 1 by definition"),
+        ({"of": {"tenure": "all"}}, "the share of 'all' is always 1"),
         ({"of": {"tenure": "owned"}, "by": {"tenure": "owned"}}, "both by and of have a value of 'tenure'"),
     ],
 )

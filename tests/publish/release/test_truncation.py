@@ -52,7 +52,7 @@ def test_an_interval_that_misses_the_truth_says_that_rows_were_dropped(truncated
     assert answer.guaranteed[1] < TRIPS / 2  # the truth before rows were dropped, which the interval is not about
     assert answer.truncated
     assert DROPPED in answer.sentence
-    assert "Whatever the data are, the truth of the data as truncated lies from" in answer.sentence
+    assert "For any data, the truth of the data as truncated lies from" in answer.sentence
     assert answer.to_json()["truncated"] is True
     for ask in (truncated.share("a", ">=2", typical=False), truncated.difference("a", "b", typical=False)):
         assert DROPPED in ask.sentence
@@ -188,6 +188,6 @@ def test_bands_on_the_screen_hold_for_the_data_as_truncated(truncated, whole):
         console.print(bands(release, release.bands("a").to_pylist(), None))
         return " ".join(console.export_text().split())
 
-    assert "hold jointly for any value of the truth of the data as truncated is." in shown(truncated)
-    assert "whatever the truth is" not in shown(truncated)
-    assert "hold jointly for any value of the truth is." in shown(whole)
+    assert "hold jointly for any value of the truth of the data as truncated." in shown(truncated)
+    assert "for any value of the truth." not in shown(truncated)
+    assert "hold jointly for any value of the truth." in shown(whole)

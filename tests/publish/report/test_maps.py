@@ -83,7 +83,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused(tmp_path):
     with pytest.raises(tt.SpecError, match="no map at"):
         read_map(tmp_path / "none", TREE)
     (tmp_path / "map").write_text("[" * 100_000)
-    with pytest.raises(tt.SpecError, match="no JSON"):
+    with pytest.raises(tt.SpecError, match="is not valid JSON"):
         read_map(tmp_path / "map", TREE)
 
 
