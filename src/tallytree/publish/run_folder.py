@@ -211,7 +211,7 @@ class RunFolder:
                     self.take_room(size, in_percent(MAKING_ROOM, progress), name)
         except OSError as error:
             raise ReleaseError(
-                f"the folder {self.folder} has no room for {sum(rooms.values()):,} bytes of measurements: "
+                f"cannot reserve {sum(rooms.values()):,} bytes for measurements in the folder {self.folder}: "
                 f"{error.strerror}. Nothing was spent."
             ) from None
 

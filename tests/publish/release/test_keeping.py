@@ -259,7 +259,9 @@ def full(*_, **__):
 
 def test_a_disk_without_room_is_found_out_before_anything_is_spent(tmp_path, made, ledger, monkeypatch):
     monkeypatch.setattr(RunFolder, "take_room", full)
-    message = r"cannot be written with [\d,]+ bytes of measurements: No space left on device\. Nothing was spent\."
+    message = (
+        r"cannot reserve [\d,]+ bytes for measurements in the folder .*: No space left on device\. Nothing was spent\."
+    )
     with pytest.raises(ReleaseError, match=message):
         made()
     assert not spendings(ledger)
