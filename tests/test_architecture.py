@@ -346,7 +346,7 @@ MOST_CODE_LINES = {
     "tables": 2_801,
     "privacy": 3_031,
     "estimate": 4_535,
-    "mechanisms": 1_653,
+    "mechanisms": 1_654,
     "synthesis": 2_482,
     "planning": 1_471,
     "publish": 7_671,
