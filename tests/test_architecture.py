@@ -342,7 +342,7 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_246,
+    "core and domain": 2_345,
     "tables": 2_801,
     "privacy": 3_031,
     "estimate": 4_535,
@@ -350,8 +350,8 @@ MOST_CODE_LINES = {
     "synthesis": 2_482,
     "planning": 1_471,
     "publish": 7_671,
-    "demo": 163,
-    "lab": 5_006,
+    "demo": 168,
+    "lab": 5_009,
     "command": 3_192,
 }
 MOST_MODULES = 193
