@@ -343,7 +343,7 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 
 MOST_CODE_LINES = {
     "core and domain": 2_345,
-    "tables": 2_801,
+    "tables": 2_803,
     "privacy": 3_031,
     "estimate": 4_535,
     "mechanisms": 1_654,

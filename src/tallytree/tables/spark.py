@@ -7,6 +7,7 @@ server that has ended. Its log, which may quote rows, goes to the terminal. Sess
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import subprocess
@@ -271,6 +272,9 @@ def _of_connect(url: str) -> Session:
     except ImportError:  # also PySpark's own ImportError
         raise SpecError("Spark Connect needs gRPC: pip install 'tallytree[engines]'") from None
     _check_reachable(url, CONNECT_PORT)
+    # PySpark holds a lock while it starts a thread. If a garbage collection in that thread finds a dead session, the
+    # session's finalizer waits for the same lock, forever. So dead sessions are collected first.
+    gc.collect()
     session = SparkSession(url)
     waits = 5.0  # seconds between two tries
     session.client.set_retry_policies([DefaultPolicy(max_retries=int(PATIENCE / waits), max_backoff=int(waits * 1000))])
