@@ -265,9 +265,9 @@ class Reservation:
     - killed between (1) and (2): j = l + 1, and the last round has no result. It was not drawn. It is begun now, and
       lost: paid for, as its cost is in the journal already.
 
-    Everything else is a journal that another run went on from, or a ledger that is not the one of this run, and is
-    refused before private rows are read: j < l (a copy of it drew further), a mark that is not the ledger's (a copy
-    drew that round), j > l otherwise (an older ledger was put back).
+    Everything else is a journal that another run went on from, or a ledger that is not the one of this run. It is
+    refused before the digest of the private rows is computed: j < l (a copy of it drew
+    further), a mark that is not the ledger's (a copy drew that round), j > l otherwise (an older ledger was put back).
 
     A release has no rounds in the journal: the ledger commits its reservation to the mark of its measurements.
     """

@@ -255,8 +255,8 @@ FORGED = {
     "the other way": (lambda passed: passed.update(few=not passed["few"]), BY_RULE),
     "another bound": (lambda passed: passed.update(fewer_than="16"), BY_RULE),
     "another level": (lambda passed: passed.update(level=1), BY_RULE),
-    "no level": (lambda passed: passed.update(level=9), "it does not say in a way that is known what was asked"),
-    "a word": (lambda passed: passed.update(few="yes"), "it does not say in a way that is known what was asked"),
+    "no level": (lambda passed: passed.update(level=9), "the branch after the totals is not stated in a known form"),
+    "a word": (lambda passed: passed.update(few="yes"), "the branch after the totals is not stated in a known form"),
 }
 
 

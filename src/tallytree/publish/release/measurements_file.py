@@ -323,7 +323,7 @@ def _branch(stated: dict[str, Any] | None, hierarchy: Hierarchy) -> Branch | Non
         return None
     level, few = stated["level"], stated["few"]
     if not isinstance(few, bool) or isinstance(level, bool) or level not in range(hierarchy.depth):
-        raise ReleaseError("it does not say in a way that is known what was asked after the totals")
+        raise ReleaseError("the branch after the totals is not stated in a known form")
     return Branch(level, exact_number(stated["fewer_than"]), few)
 
 
