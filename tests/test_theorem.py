@@ -1,6 +1,7 @@
 """The theorem's table: every step of the proof names functions that are there and tests that pytest collects."""
 
 import ast
+import csv
 import re
 from collections import Counter
 from functools import cache
@@ -13,18 +14,17 @@ import tallytree
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "privacy.md"
-HEADING = "## Step of the proof → function → test"
+TABLE = ROOT / "docs" / "privacy-steps.csv"
 NAMED = re.compile(r"`([^`]+)`")
 BORDER = Path(tallytree.__file__).parent / "privacy"
 
 
 def rows():
     """The table's rows as (step, functions, tests)."""
-    section = PAGE.read_text(encoding="utf-8").split(HEADING)[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    assert lines[:2] == ["| step | function | test |", "|---|---|---|"]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-    return [(step, NAMED.findall(functions), NAMED.findall(tests)) for step, functions, tests in cells]
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header == ["step", "functions", "tests"]
+    return [(step, NAMED.findall(functions), NAMED.findall(tests)) for step, functions, tests in lines]
 
 
 ROWS = rows()
@@ -57,6 +57,10 @@ def test_every_step_has_functions_that_exist_and_tests_that_run(step, functions,
     for test in tests:
         path, name = test.split("::")
         assert name in collected(path), f"{test} is not collected"
+
+
+def test_the_page_shows_the_table():
+    assert f":file: {TABLE.name}" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
