@@ -449,6 +449,15 @@ def warn_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
         )
 
 
+def record_and_finish(target: Path, identity: str, receipt: Receipt | None, run: RunFolder | None) -> None:
+    """Record a saved directory in the ledger that paid for it, and remove the run's folder if the user named none."""
+    if receipt is not None:
+        with warn_if_not_recorded(target, receipt):
+            receipt.record(identity)
+    if run is not None and run.unnamed:
+        run.finish()
+
+
 def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int, str]:
     """Record in a ledger which release it paid for; return the reservation's number and the id.
 

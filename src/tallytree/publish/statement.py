@@ -6,10 +6,14 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from tallytree.core.errors import ReleaseError
+from tallytree.core.progress import Progress
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
+from tallytree.publish.folder import PRIVACY
+from tallytree.publish.untrusted import read_json
 from tallytree.version import VERSION
 
 SOURCES = {
@@ -26,6 +30,19 @@ class Assumption:
 
     place: str  # a file, and a path in it
     what: str
+
+
+class StoredFiles:
+    """A folder that `verify` reads, and its privacy statement."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self.folder, self.progress = folder, progress
+        self.statement: dict[str, Any] = read_json(folder / PRIVACY)
+
+    @property
+    def same_software(self) -> bool:
+        """Return whether the same versions on the same platform wrote the files. Then all bytes must be equal."""
+        return bool(self.statement["software"] == software())
 
 
 def noise_in_words(source: str) -> str:

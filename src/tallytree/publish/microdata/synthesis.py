@@ -26,7 +26,7 @@ from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.relations import describe_relation
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, place_of, write_json, write_whole
 from tallytree.publish.microdata.synthesis_statement import SynthesisContents, data_package, privacy_statement
-from tallytree.publish.run_folder import RunFolder, warn_if_not_recorded
+from tallytree.publish.run_folder import RunFolder, record_and_finish
 from tallytree.publish.statement import guarantee
 from tallytree.synthesis.model import SyntheticHouseholds
 from tallytree.synthesis.sampling import Tally
@@ -123,11 +123,7 @@ class Synthesis(SynthesisContents):
         """
         target = place_of(Path(directory))
         saved = write_microdata(self, target, number=number, replace=replace, progress=progress)
-        if self.receipt is not None:
-            with warn_if_not_recorded(target, self.receipt):
-                self.receipt.record(saved)
-        if self.folder is not None and RunFolder(self.folder).unnamed:
-            RunFolder(self.folder).finish()
+        record_and_finish(target, saved, self.receipt, None if self.folder is None else RunFolder(self.folder))
         return saved
 
 

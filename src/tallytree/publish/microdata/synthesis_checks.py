@@ -39,7 +39,7 @@ from tallytree.publish.microdata.synthesis import (
     write_microdata,
 )
 from tallytree.publish.microdata.synthesis_statement import BROKEN, SynthesisContents
-from tallytree.publish.statement import LEDGER, Assumption, software
+from tallytree.publish.statement import LEDGER, Assumption, StoredFiles
 from tallytree.publish.untrusted import (
     MOST_ROWS,
     MOST_TEXT,
@@ -73,14 +73,13 @@ class StoredSynthesis(SynthesisContents):
         return self.stored()
 
 
-class SynthesisChecks:
+class SynthesisChecks(StoredFiles):
     """Synthetic households in a folder, and everything that follows from them, reproduced."""
 
     content = "households satisfy the schema's edit rules and have the released numbers by region and size"
 
     def __init__(self, folder: Path, progress: Progress) -> None:
-        self.folder, self.progress = folder, progress
-        self.statement: dict[str, Any] = read_json(folder / PRIVACY)
+        super().__init__(folder, progress)
         self.schema = Schema.from_json(read_json(folder / SCHEMA))
         self.remade = self._remade()
         self._faults: list[str] = []  # of households, collected while they are written again
@@ -90,11 +89,6 @@ class SynthesisChecks:
     def _redrawn(self) -> Any:
         """Return the stated number of households that were drawn again because of the edit rules."""
         return self.statement.get("structure", {}).get("drawn_again", 0)
-
-    @property
-    def same_software(self) -> bool:
-        """Return whether the same versions on the same platform wrote the files. Then all bytes must be equal."""
-        return bool(self.statement["software"] == software())
 
     def _measured(self) -> tuple[dict[Marginal, Integers], tuple[Measured, ...]]:
         """Return exactly published tables, and noisy ones with the variances of the rounds that paid for them."""

@@ -12,9 +12,20 @@ of such groups.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tallytree.privacy.neighbours import Neighbours
 
 AS_TRUNCATED = "of the data as truncated"
+MOST_SIZES = 40  # that get a row or a bar each
+
+
+class SizeClass(NamedTuple):
+    """Sizes that are shown in one row; usually a single size."""
+
+    label: str
+    first: int
+    last: int
 
 
 def truncation(neighbours: Neighbours) -> str:
@@ -67,3 +78,18 @@ def cut_off(max_size: int) -> str:
 def open_description(max_size: int) -> str:
     """Return the description of the column `open_groups`."""
     return f"released number of groups of size {max_size} or more; each counts as {max_size} entities"
+
+
+def size_classes(sizes: range) -> tuple[SizeClass, ...]:
+    """Return each size or, if there are many, the classes 0, 1, 2, 3–4, 5–8 and so on.
+
+    >>> [one.label for one in size_classes(range(1, 4))], [one.label for one in size_classes(range(0, 101))][3:]
+    (['1', '2', '3+'], ['3–4', '5–8', '9–16', '17–32', '33–64', '65+'])
+    """
+    found, first = [], sizes[0]
+    while first <= sizes[-1]:
+        end = first if len(sizes) <= MOST_SIZES or first <= 2 else min(2 * (first - 1), sizes[-1])
+        label = f"{first}+" if end == sizes[-1] else str(first) if end == first else f"{first}–{end}"
+        found.append(SizeClass(label, first, end))
+        first = end + 1
+    return tuple(found)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tallytree.core.arguments import PATH, expecting, instance
 from tallytree.core.arrays import Integers
 from tallytree.core.disk import sync
-from tallytree.core.errors import ReleaseError, TallytreeError
+from tallytree.core.errors import ReleaseError
 from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
 from tallytree.domain.hierarchy import Hierarchy
@@ -30,7 +30,7 @@ from tallytree.privacy.measurements import Branch, FirstStageFacts, Measurement,
 from tallytree.privacy.neighbours import Neighbours, Sensitivity
 from tallytree.privacy.plan import FIRST, Band, MeasurementQuery, Plan
 from tallytree.privacy.relations import relation_to_json, sizes_from_json
-from tallytree.publish.folder import MEASUREMENTS
+from tallytree.publish.folder import MEASUREMENTS, UNUSABLE
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.release.table_layout import REGIONS, read_regions, write_regions
 from tallytree.publish.untrusted import ParquetRows, check_room, parsed
@@ -42,18 +42,6 @@ AT_A_TIME = 1 << 17  # regions in a group of rows
 VALUES_AT_A_TIME = 1 << 21
 # Arrays of all rows of the tree, or of all regions, that come before the measurements:
 PUBLIC, LISTED, TOTALS, PLACES = "region_totals", "listed_totals", "settled.totals", "settled.places"
-# Errors that bad files can raise:
-UNREADABLE = (
-    TallytreeError,
-    OSError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    TypeError,
-    ValueError,
-    RecursionError,
-    MemoryError,
-)
 
 
 @expecting(measurements=instance(Measurements), path=PATH)
@@ -198,7 +186,7 @@ def read_measurements(path: Path, regions: Hierarchy | None = None) -> Measureme
             if facts["format"] != FORMAT:
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
             return _read(file, facts, _tree(path, facts, regions))
-    except UNREADABLE as error:
+    except UNUSABLE as error:
         raise ReleaseError(f"{path} is not a readable file of measurements: {error}") from None
 
 

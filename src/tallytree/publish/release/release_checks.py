@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.budget import NOISE_FOR
 from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.noise import variance_of
-from tallytree.privacy.plan import FIRST, MeasurementQuery, shares_at_sizes
+from tallytree.privacy.plan import FIRST
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.release.areas import LEAVES
 from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which
@@ -32,22 +31,23 @@ from tallytree.publish.release.fallback import Made, check_counts
 from tallytree.publish.release.files import read_areas_of, stated_fallback, stated_mechanism
 from tallytree.publish.release.measurements_file import load_measurements
 from tallytree.publish.release.release_run import Publication, with_error_bars
+from tallytree.publish.release.release_statement import shares_by_size
 from tallytree.publish.release.value import Release
-from tallytree.publish.statement import Assumption, software
-from tallytree.publish.untrusted import check_room, read_json
+from tallytree.publish.statement import Assumption, StoredFiles
+from tallytree.publish.untrusted import check_room
 
 LARGEST_VALUE = 1 << 53  # largest absolute value of a measurement: estimators compute with such numbers exactly
 TYPICAL = "typical intervals, which were not computed again (typical=False)"
 
 
-class ReleaseChecks:
+class ReleaseChecks(StoredFiles):
     """A release in a folder, and the same release reproduced."""
 
     content = "counts are non-negative integers that add up and keep the known totals"
 
     def __init__(self, folder: Path, progress: Progress, *, typical: bool) -> None:
-        self.folder, self.progress, self.typical = folder, progress, typical
-        self.statement: dict[str, Any] = read_json(folder / PRIVACY)
+        super().__init__(folder, progress)
+        self.typical = typical
         self.measurements = load_measurements(folder / MEASUREMENTS)
         check_room(len(self.measurements.hierarchy) * self.measurements.columns("counts"), MEASUREMENTS)
         if any(magnitude(part.values) > LARGEST_VALUE for part in self.measurements.measured):
@@ -62,11 +62,6 @@ class ReleaseChecks:
     def stored(self) -> Release:
         """Return the release in the files, or the reproduced one if the files are identical."""
         return Release.load(self.folder)
-
-    @property
-    def same_software(self) -> bool:
-        """Return whether the same versions on the same platform wrote the release. Then all bytes must be equal."""
-        return bool(self.statement["software"] == software())
 
     @cached_property
     def remade(self) -> Release:
@@ -155,10 +150,7 @@ class ReleaseChecks:
                 yield f"{name} has noise that does not fit a budget in {budget.currency}"
             if part.cost > part.share * budget.amount:
                 yield f"{name} costs {part.cost}, more than its share of the budget, {part.share * budget.amount}"
-        at_each = shares_at_sizes(
-            MeasurementQuery(part.view, part.level, part.share, part.sizes, part.summed)
-            for part in measurements.measured
-        )
+        at_each = shares_by_size(measurements)
         if (charged := max(at_each.values(), default=0) * budget.amount) != budget.amount:
             yield f"the charges add up to {charged}, not to the budget {budget.amount}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -102,13 +103,18 @@ def described(part: Measurement, measurements: Measurements) -> dict[str, Any]:
     }
 
 
+def shares_by_size(measurements: Measurements) -> dict[int, Fraction]:
+    """Return the sum of the shares of the budget that were spent at each size."""
+    return shares_at_sizes(
+        MeasurementQuery(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured
+    )
+
+
 def bands_in_words(measurements: Measurements) -> str | None:
     """Return why costs of size bands add up size by size, and to what; None if no band was measured."""
     if all(part.sizes is None for part in measurements.measured):
         return None
-    at_each = shares_at_sizes(
-        MeasurementQuery(part.view, part.level, part.share, part.sizes, part.summed) for part in measurements.measured
-    )
+    at_each = shares_by_size(measurements)
     within = [size for size in at_each if size <= measurements.max_size]
     alike = [next(run) for _, run in groupby(within, key=lambda size: at_each[size])]
     sums = []

@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+import numpy as np
+
 from tallytree.core.arguments import FLAG, PATH, expecting
 from tallytree.core.display import COLORS, altair, inline, page, panel_title, paragraph, styled, table
 from tallytree.core.errors import ReleaseError, SpecError
@@ -23,7 +25,7 @@ from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options, answer_queries, simultaneous_bands
 from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.descriptions import capped_sizes, cut_off, truncation
+from tallytree.publish.release.descriptions import MOST_SIZES, capped_sizes, cut_off, size_classes, truncation
 from tallytree.publish.release.error_bars import ENDS, in_percent
 from tallytree.publish.release.files import read_release, write_release
 from tallytree.publish.release.queries import By, Query, Regions, Scope, Sizes, named_regions, split_query
@@ -31,7 +33,7 @@ from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.report import Words
 from tallytree.publish.report.maps import read_map
-from tallytree.publish.run_folder import RunFolder, warn_if_not_recorded
+from tallytree.publish.run_folder import RunFolder, record_and_finish, warn_if_not_recorded
 from tallytree.publish.statement import guarantee
 
 if TYPE_CHECKING:
@@ -123,11 +125,7 @@ class Release(ReleaseContents):
         run = None if self.folder is None else RunFolder(self.folder)
         named = (lambda _: None) if run is None else run.keep_id
         release_id = write_release(self, target, replace=replace, named=named, progress=progress)
-        if receipt is not None:
-            with warn_if_not_recorded(target, receipt):
-                receipt.record(release_id)
-        if run is not None and run.unnamed:
-            run.finish()
+        record_and_finish(target, release_id, receipt, run)
         self.__dict__[_ID] = release_id
         return release_id
 
@@ -632,9 +630,6 @@ class Release(ReleaseContents):
 # -------------------------------------------------------------------- how a release shows itself
 
 
-MOST_BARS = 40  # of a chart; more sizes are put into classes
-
-
 def _as_line(release: ReleaseContents, release_id: str | None) -> str:
     """Return title, levels, sizes, groups and entities, mechanism, budget and id in one line."""
     saved = "not saved" if release_id is None else f"id {release_id[:16]}"
@@ -685,7 +680,8 @@ def plot_counts(release: ReleaseContents, region: str | None) -> Any:
     scope = Scope.of(region, None, release.hierarchy)
     place = scope.table_row(release.hierarchy)
     assert place is not None  # one region is one row
-    rows, title = (_bars if len(release.sizes) <= MOST_BARS else _classes)(release, place)
+    rows = _bars(release, place)
+    title = "size" if len(rows) == len(release.sizes) else "size, in classes that double"
     base = alt.Chart(alt.Data(values=rows))
     tilted = len(rows) > 16 or max(len(row["size"]) for row in rows) > 5
     axis = alt.Axis(labelAngle=-50 if tilted else 0, labelOverlap=False)
@@ -727,7 +723,7 @@ def _between(release: ReleaseContents, region: int, cell: int, names: tuple[str,
 def _of_bars(release: ReleaseContents) -> str:
     """Return the caption of the chart's intervals."""
     kind = _recommended(release, 0)
-    if kind is None or len(release.sizes) > MOST_BARS:
+    if kind is None or len(release.sizes) > MOST_SIZES:
         return ""
     return (
         f"Lines: {kind} intervals (recommended) at {in_percent(release.error_bars.confidence)}, separately for each "
@@ -735,27 +731,16 @@ def _of_bars(release: ReleaseContents) -> str:
     )
 
 
-def _bars(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], str]:
-    """Return a bar for each size."""
-    kind = _recommended(release, region)
-    given = None if kind is None else release.error_bars.of["counts"][kind]
-    rows: list[dict[str, Any]] = []
-    for cell, size in enumerate(release.sizes):
-        label = f"{size}+" if size == release.sizes[-1] else str(size)
-        row: dict[str, Any] = {"size": label, "groups": int(release.all_counts[region, cell])}
-        if given is not None:
-            row |= {"lower": int(given.lower[region, cell]), "upper": int(given.upper[region, cell])}
-        rows.append(row)
-    return rows, "size"
-
-
-def _classes(release: ReleaseContents, region: int) -> tuple[list[dict[str, Any]], str]:
-    """Return a bar for each class of sizes: 0, 1, 2, 3–4 …; intervals of single sizes do not apply to sums."""
-    rows, first, sizes = [], release.sizes[0], release.sizes
-    while first <= sizes[-1]:
-        end = first if first <= 2 else min(2 * (first - 1), sizes[-1])
-        groups = release.all_counts[region, first - sizes[0] : end - sizes[0] + 1].sum()
-        label = f"{first}–{end}" if end > first else str(first)
-        rows.append({"size": f"{first}+" if end == sizes[-1] else label, "groups": int(groups)})
-        first = end + 1
-    return rows, "size, in classes that double"
+def _bars(release: ReleaseContents, region: int) -> list[dict[str, Any]]:
+    """Return a bar for each size or class of sizes; intervals of single sizes do not apply to sums."""
+    classes, kind = size_classes(release.sizes), _recommended(release, region)
+    starts = [one.first - release.sizes.start for one in classes]
+    counts = np.add.reduceat(release.all_counts[region], starts)
+    rows: list[dict[str, Any]] = [
+        {"size": one.label, "groups": int(groups)} for one, groups in zip(classes, counts, strict=True)
+    ]
+    if kind is not None and len(classes) == len(release.sizes):
+        given = release.error_bars.of["counts"][kind]
+        for row, lower, upper in zip(rows, given.lower[region], given.upper[region], strict=True):
+            row |= {"lower": int(lower), "upper": int(upper)}
+    return rows

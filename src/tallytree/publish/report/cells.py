@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.descriptions import capped_sizes
+from tallytree.publish.release.descriptions import SizeClass, capped_sizes, size_classes
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.queries import Query
 from tallytree.publish.release.table_layout import upper_levels
@@ -28,20 +28,11 @@ from tallytree.publish.report import Words
 from tallytree.publish.table import Table, region_blocks
 
 MOST_CELLS = 10_000_000  # that a page is made from
-MOST_SIZES = 40  # that get a row each
 MOST_QUERIES = 600  # for intervals of classes
 MISSING = -1  # stands for an end of an interval that does not exist
 ROOM = 1_700_000  # characters of numbers and names that are embedded
 
 What = Literal["counts", "entities"]
-
-
-class SizeClass(NamedTuple):
-    """Sizes that are shown in one row; usually a single size."""
-
-    label: str
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,21 +109,6 @@ class Cells:
         (lower, upper), counts = ends, self.counts[self.tree.level_slice(level), 0]
         found: Integers = np.where(lower == MISSING, MISSING, np.maximum(counts - lower, upper - counts))
         return found
-
-
-def size_classes(sizes: range) -> tuple[SizeClass, ...]:
-    """Return each size or, if there are many, the classes 0, 1, 2, 3–4, 5–8 and so on.
-
-    >>> [one.label for one in size_classes(range(1, 4))], [one.label for one in size_classes(range(0, 101))][3:]
-    (['1', '2', '3+'], ['3–4', '5–8', '9–16', '17–32', '33–64', '65+'])
-    """
-    found, first = [], sizes[0]
-    while first <= sizes[-1]:
-        end = first if len(sizes) <= MOST_SIZES or first <= 2 else min(2 * (first - 1), sizes[-1])
-        label = f"{first}+" if end == sizes[-1] else str(first) if end == first else f"{first}–{end}"
-        found.append(SizeClass(label, first, end))
-        first = end + 1
-    return tuple(found)
 
 
 def _read_numbers(table: Table, regions: int, *shape: int) -> dict[str, Integers]:
