@@ -98,6 +98,33 @@ else:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_synthesis_and_its_verification_need_the_base_alone(tmp_path):
+    script = """
+import pyarrow as pa
+import tallytree as tt
+from threadpoolctl import threadpool_info, threadpool_limits
+
+def threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+homes = pa.table({"home": list(range(40)), "tenure": ["a", "b"] * 20})
+people = pa.table({"home": [home // 2 for home in range(80)], "who": ["h", "o"] * 40, "age": ["x", "x", "y", "z"] * 20})
+structure = tt.Structure((tt.Role("head", "exactly one", attribute="who", values=("h",)),), empty=False)
+person = (tt.Attribute("who", ("h", "o")), tt.Attribute("age", ("x", "y", "z")))
+schema = tt.Schema((tt.Attribute("tenure", ("a", "b")),), person, 3, structure)
+read = tt.read_households(homes, people, schema=schema, household_id="home", name="homes")
+threadpool_limits(limits=2, user_api="blas")
+during = set()
+options = {"rounds": 2, "components": 8, "steps": 5}
+made = tt.synthesize(read, budget={"rho": 1}, options=options, progress=lambda stage: during.update(threads()))
+assert (during, threads()) == ({1}, {2})
+made.save("out")
+assert tt.verify("out").ok
+"""
+    done = run(script, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("call", "extra"),
     [

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -97,15 +95,6 @@ def test_unknown_or_repeated_attributes_are_refused():
 def test_a_workload_survives_json():
     workload = sampled_sets(paper_schema("acs"), 3, 5, "text", size=True)
     assert Workload.from_json(json.loads(json.dumps(workload.to_json()))) == workload
-
-
-def test_the_package_loads_without_the_fitting_engine():
-    code = (
-        "import sys, tallytree.synthesis.agreement, tallytree.synthesis.methods, tallytree.synthesis.table_accuracy; "
-        "print({'jax', 'optax'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
 
 
 def test_the_default_workload_has_all_sets_of_three_attributes_if_they_are_few():

@@ -1,29 +1,24 @@
 """Fitting the mixture of products to noisy tables: weighted least squares by Adam with the full gradient.
 
-Each measured table has its own gradient: that of households by their persons' values is compiled once for all
-(`products.loss_and_slopes`), others once for each shape, so that a new table in a later round costs at most one small
-compilation and not one of everything. The logits, the chain rule through them and Adam's step are one more function,
-compiled once for the schema.
+Each measured table has its own gradient (`products.loss_and_slopes`). All logits are one array in single precision, so
+that Adam's step is a few operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
-from tallytree.domain.schema import Counted, Marginal, Schema
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.mixture import Mixture, tables_of
-from tallytree.synthesis.model import Measured, check_number, squared_noise_quantile
-from tallytree.synthesis.products import Tables, answers, loss_and_slopes
+from tallytree.synthesis.model import Arrays, Measured, check_number, squared_noise_quantile
+from tallytree.synthesis.products import Tables, loss_and_slopes
 from tallytree.synthesis.roles import view
 
 SMOOTHING = 0.9  # of the misfit, over steps
@@ -34,6 +29,7 @@ HALVINGS = 3  # of the rate, before a fit that no longer improves is over
 LATE_FROM = 1.3  # times the misfit at which a fit may stop: from there on tables that are late weigh more
 LATE_AFTER = 5  # steps, after which the weight of those that still are late grows
 LATE_GROWTH, LATE_MOST = 1.2, 16.0  # by how much each time, and how far
+FIRST_DECAY, SECOND_DECAY, LEAST_ROOT = 0.9, 0.999, 1e-8  # of Adam's moments, and what is added to its root
 
 
 class FitOutcome(NamedTuple):
@@ -76,12 +72,11 @@ def fit(
     cells = int(cells_of.sum())
     if not cells:
         raise SpecError("there is nothing to fit: no count was measured")
-    logits = {name: jnp.asarray(array) for name, array in model.to_arrays().items()}
-    moments = optax.scale_by_adam().init(logits)
+    adam = Adam(model.to_arrays())
     smoothed, best, since, halvings, taken = inf, inf, 0, 0, 0
     factors = np.ones(len(targets))
     while taken < steps:
-        chances = _chances(logits)
+        chances = {name: softmax_single(array) for name, array in adam.logits.items()}
         losses, gradient = loss_and_gradient(model.schema, chances, targets, factors)
         losses = losses[: len(measured)]
         misfit = float(losses.sum()) / cells
@@ -99,10 +94,9 @@ def fit(
             rate, since, halvings = rate / 2, 0, halvings + 1
             if halvings > HALVINGS:
                 break
-        logits, moments = _step(logits, chances, gradient, moments, rate)
+        adam.step(slopes_by_logits(chances, gradient), rate)
         taken += 1
-    fitted = Mixture.from_arrays(model.schema, {name: np.asarray(array) for name, array in logits.items()})
-    return FitOutcome(fitted, taken, smoothed)
+    return FitOutcome(Mixture.from_arrays(model.schema, adam.logits), taken, smoothed)
 
 
 def seldom_exceeded(cells: Integers) -> Floats:
@@ -119,99 +113,79 @@ class Target(NamedTuple):
     """A measured table as the gradient takes it: per household, and with the weights that make it a misfit."""
 
     marginal: Marginal
-    shares: jax.Array
-    weights: jax.Array
+    shares: NDArray[np.float32]
+    weights: NDArray[np.float32]
 
 
 def target_of(schema: Schema, table: Measured, number: float) -> Target:
     table.check(schema)
-    shares = jnp.asarray(table.values / number, dtype=jnp.float32)
-    weights = jnp.asarray(number**2 / table.variance, dtype=jnp.float32)
-    return Target(table.marginal, shares, weights)
-
-
-def loss(of: Counted, by_size: bool, tables: Tables, shares: Any, weights: Any) -> Any:
-    """The squared, weighted distance of one table."""
-    return (weights * (answers(of, by_size, tables).reshape(shares.shape) - shares) ** 2).sum()
-
-
-_of_one_table = partial(jax.jit, static_argnums=(0, 1))(jax.value_and_grad(loss, argnums=2))
+    shares, weights = table.values / number, number**2 / table.variance
+    return Target(table.marginal, shares.astype(np.float32), weights.astype(np.float32))
 
 
 def loss_and_gradient(
-    schema: Schema, chances: dict[str, jax.Array], targets: Sequence[Target], factors: Floats | None = None
-) -> tuple[Floats, dict[str, Any]]:
-    """Each table's loss, and the gradient of their sum, each times its factor, by all chances: zero for those that no
-    table has.
-    """
-    losses = []
-    gradient: dict[str, Any] = {}
-    plain = {name: np.asarray(array) for name, array in chances.items()}
-    for place, target in enumerate(targets):
-        marginal = target.marginal
-        factor = np.float32(1 if factors is None else factors[place])
-        tables = tables_of(schema, marginal, plain if marginal.roles else chances)
-        if marginal.of == "households" and marginal.person and not marginal.size:
-            found, slopes = loss_and_slopes(tables, target.shares, target.weights)
-        else:
-            found, slopes = _of_one_table(marginal.of, marginal.size, tables, target.shares, target.weights)
-        losses.append(float(found))
-        for name, slope in slopes_by_chances(schema, marginal, slopes, plain):
-            if name in gradient:  # in NumPy: a sum of two small arrays takes the engine longer to start than to do
-                gradient[name] += factor * slope
-            else:
-                gradient[name] = factor * np.array(slope)
-    return np.array(losses), {
-        name: gradient[name] if name in gradient else np.zeros_like(chances[name]) for name in chances
-    }
+    schema: Schema, chances: Arrays, targets: Sequence[Target], factors: Floats | None = None
+) -> tuple[Floats, dict[str, NDArray[Any]]]:
+    """Each table's loss, and the gradient of their sum, each times its factor, by all chances."""
+    losses = np.zeros(len(targets))
+    gradient = {name: np.zeros_like(array) for name, array in chances.items()}
+    for place, (marginal, shares, weights) in enumerate(targets):
+        tables = tables_of(schema, marginal, chances)
+        losses[place], slopes = loss_and_slopes(marginal.of, marginal.size, tables, shares, weights)
+        add_slopes(gradient, schema, marginal, slopes, 1.0 if factors is None else float(factors[place]))
+    return losses, gradient
 
 
-def slopes_by_chances(
-    schema: Schema, marginal: Marginal, slopes: Tables, chances: dict[str, Any]
-) -> Iterator[tuple[str, Any]]:
-    """The slopes of a table's own arrays by the chances that `tables_of` made them of."""
-    homes = [np.asarray(slope) for slope in slopes.household]
-    people = [np.asarray(slope) for slope in slopes.person[: len(marginal.person)]]
-    sizes = np.asarray(slopes.sizes)
+def add_slopes(
+    gradient: Mapping[str, NDArray[Any]], schema: Schema, marginal: Marginal, slopes: Tables, factor: float
+) -> None:
+    """Add the slopes of a table's own arrays, times a factor, to those by the chances that `tables_of` made them of."""
+    sizes, people = slopes.sizes, list(slopes.person[: len(marginal.person)])
     if marginal.roles:
         seen, rows = view(schema, marginal.role_names, len(sizes)), np.arange(len(sizes))
         sizes = sizes * seen.sizes
         if people:
             people[0] = people[0] * seen.others[:, :, None]
-        for (role, name), slope in zip(marginal.roles, homes[len(marginal.household) :], strict=True):
-            whole = np.zeros_like(chances[f"person {name}"])
-            whole[rows, seen.places[role]] = slope
-            yield f"person {name}", whole
-    yield "weights", np.asarray(slopes.weights)
-    yield "sizes", sizes
-    for name, slope in zip(marginal.household, homes, strict=False):
-        yield f"household {name}", slope
+        for (role, name), slope in zip(marginal.roles, slopes.household[len(marginal.household) :], strict=True):
+            gradient[f"person {name}"][rows, seen.places[role]] += factor * slope
+    gradient["weights"][:] += factor * slopes.weights
+    gradient["sizes"][:] += factor * sizes
+    for name, slope in zip(marginal.household, slopes.household, strict=False):
+        gradient[f"household {name}"][:] += factor * slope
     for name, slope in zip(marginal.person, people, strict=True):
-        yield f"person {name}", slope
+        gradient[f"person {name}"][:] += factor * slope
 
 
-@jax.jit
-def _chances(logits: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    return {name: jax.nn.softmax(array, axis=-1) for name, array in logits.items()}
+def softmax_single(logits: NDArray[Any]) -> NDArray[Any]:
+    """Chances along the last axis, in the precision of the logits."""
+    raised: NDArray[Any] = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    raised /= raised.sum(axis=-1, keepdims=True)
+    return raised
 
 
-@jax.jit
-def _step(
-    logits: dict[str, jax.Array],
-    chances: dict[str, jax.Array],
-    gradient: dict[str, jax.Array],
-    moments: optax.OptState,
-    rate: float,
-) -> tuple[dict[str, jax.Array], optax.OptState]:
-    """Adam's step."""
-    moves, moments = optax.scale_by_adam().update(slopes_by_logits(chances, gradient), moments)
-    return {name: logits[name] - rate * moves[name] for name in logits}, moments
-
-
-def slopes_by_logits(chances: dict[str, Any], gradient: dict[str, Any]) -> dict[str, Any]:
+def slopes_by_logits(chances: Arrays, gradient: Arrays) -> dict[str, NDArray[Any]]:
     """The chain rule through softmax: by a logit, p · (slope by p − its mean under p)."""
-    slopes = {}
-    for name, chance in chances.items():
-        slope = gradient[name]
-        slopes[name] = chance * (slope - (chance * slope).sum(axis=-1, keepdims=True))
-    return slopes
+    return {
+        name: chance * (gradient[name] - (chance * gradient[name]).sum(axis=-1, keepdims=True))
+        for name, chance in chances.items()
+    }
+
+
+class Adam:
+    """Logits in one array, `logits` by name, with the moments of Adam (Kingma and Ba, 2015)."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._flat = np.concatenate([array.ravel() for array in arrays.values()]).astype(np.float32)
+        ends = np.cumsum([array.size for array in arrays.values()])
+        parts = np.split(self._flat, ends[:-1])  # views
+        self.logits = {name: part.reshape(arrays[name].shape) for name, part in zip(arrays, parts, strict=True)}
+        self._first, self._second, self._steps = np.zeros_like(self._flat), np.zeros_like(self._flat), 0
+
+    def step(self, slopes: Arrays, rate: float) -> None:
+        """Move the logits against their slopes."""
+        flat = np.concatenate([slopes[name].ravel() for name in self.logits])
+        self._steps += 1
+        self._first += (1 - FIRST_DECAY) * (flat - self._first)
+        self._second += (1 - SECOND_DECAY) * (flat * flat - self._second)
+        root = np.sqrt(self._second / (1 - SECOND_DECAY**self._steps)) + LEAST_ROOT
+        self._flat -= rate / (1 - FIRST_DECAY**self._steps) * self._first / root

@@ -35,7 +35,7 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.registry import Registry
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.synthesis.methods import GRADIENTS, Fitted, Method, MethodSession, epsilon_for, round_to_counts, share
+from tallytree.synthesis.methods import Fitted, Method, MethodSession, epsilon_for, round_to_counts, share
 from tallytree.synthesis.mixture import Mixture, joined
 from tallytree.synthesis.model import Measured
 from tallytree.synthesis.roles import cleared, slots, variants, zero_tables
@@ -347,7 +347,6 @@ METHODS: Registry[Method] = Registry(
             "less noise as the model gets better",
             "by default",
             MarginalsOptions,
-            GRADIENTS,
         ),
     },
     "rivals.synthesizers",

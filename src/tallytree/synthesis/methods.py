@@ -8,29 +8,24 @@ all that is left, so that a run spends its budget to the last digit. The table o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from fractions import Fraction
+from importlib.util import find_spec
 from math import isqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.domain.schema import Marginal
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.synthesis.model import Measured, MeasuredCell, Model
 from tallytree.synthesis.workload import Workload
-
-if TYPE_CHECKING:
-    from tallytree.privacy.private_tables import PrivateTables
-from dataclasses import fields
-from difflib import get_close_matches
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
-
-from tallytree.domain.schema import Schema
 
 if TYPE_CHECKING:
     from tallytree.privacy.private_tables import PrivateTables
@@ -210,7 +205,11 @@ def round_to_counts(answers: Floats, number: float) -> Integers:
 # -------------------------------------------------------------------- methods
 
 
-GRADIENTS = ("jax", "optax")  # of the extra `synth`
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """One thread for matrix products, and as many as before afterwards: those of a fit are small, and on a busy machine
+    threads that wait for each other take several times as long.
+    """
+    return threadpool_limits(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 class Options(Protocol):
@@ -235,7 +234,7 @@ class Method:
     measures: str
     use: str
     kind: type[Options]
-    needs: tuple[str, ...] = ()  # modules that are not in the base install
+    needs: tuple[str, ...] = ()  # modules of the extra that has the method's name
 
     def options(self, given: Mapping[str, Any] | None = None) -> Options:
         """The method's options with the given ones set; an unknown name or a bad value is a `SpecError`."""
@@ -251,7 +250,7 @@ class Method:
         """The options, if the method can be run here and with this schema; nothing private is needed to tell."""
         if missing := [module for module in self.needs if find_spec(module) is None]:
             needed = " and ".join(missing)
-            raise SpecError(f"{self.name} needs {needed}: install tallytree with its extra, tallytree[synth]")
+            raise SpecError(f"{self.name} needs {needed}: pip install 'tallytree[{self.name}]'")
         options = self.options(given)
         options.check(schema)
         return options
@@ -278,4 +277,5 @@ class Method:
             raise SpecError("the workload is for another schema than the private tables")
         if tables.rounds:
             raise SpecError("these private tables were asked before; a method needs their whole budget to itself")
-        return options.run(MethodSession(tables, workload, progress))
+        with one_blas_thread():
+            return options.run(MethodSession(tables, workload, progress))

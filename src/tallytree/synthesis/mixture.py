@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
-from tallytree.domain.schema import Counted, Marginal, Schema
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.noise.keystream import Source
 from tallytree.synthesis.model import Arrays, SyntheticHouseholds, Wanted
-from tallytree.synthesis.products import Tables, answers, by_component, rates, weighted_households
+from tallytree.synthesis.products import Tables, answers, expected_persons, rates, weighted_households
 from tallytree.synthesis.public_stream import PublicStream
 from tallytree.synthesis.roles import IMPOSSIBLE, coupled, key_attributes, masked, variants, view
 from tallytree.synthesis.sampling import Block, Redraw, draw_codes, keep_rules, ladders
 from tallytree.synthesis.workload import Workload
 
 ALIKE = 3.0  # spread of what persons in roles have in common at the start
-BLOCK = 1 << 17  # chances worked on at a time: they stay in the cache
 GIVEN_AT_A_TIME = 4096  # pairs of code and size, for which chances of all components are held
 
 
@@ -96,18 +95,8 @@ class Mixture:
 
     def answers(self, marginal: Marginal) -> Floats:
         """The expected table per household: shares of households, or expected numbers of persons."""
-        tables = self.tables(marginal)
-        if marginal.size and marginal.person:
-            total = np.zeros(marginal.shape(self.schema))
-            for rows in _blocks(self.components, marginal.cells(self.schema)):
-                total += answers(marginal.of, marginal.size, _part(tables, rows))
-            return total
-        if marginal.of == "persons" or not marginal.person:
-            plain: Floats = answers(marginal.of, marginal.size, tables)
-            return plain.reshape(marginal.shape(self.schema))
-        homes = weighted_households(tables.weights, tables.household)
-        joined: Floats = homes.T @ self._people("households", tables)
-        return joined.reshape(marginal.shape(self.schema))
+        found: Floats = answers(marginal.of, marginal.size, self.tables(marginal))
+        return found.reshape(marginal.shape(self.schema))
 
     def answers_all(self, workload: Workload) -> list[Floats]:
         """`answers` for each table. What depends on the persons alone is worked out once for all household sets."""
@@ -123,18 +112,13 @@ class Mixture:
                 continue
             tables = self.tables(marginal)
             if people[0] != (marginal.person, marginal.of):
-                people = (marginal.person, marginal.of), self._people(marginal.of, tables)
+                count = rates if marginal.of == "households" else expected_persons
+                people = (marginal.person, marginal.of), count(tables.sizes, tables.person)
             if marginal.household not in homes:
                 homes[marginal.household] = weighted_households(tables.weights, tables.household)
             table = homes[marginal.household].T @ people[1]
             found[marginal] = table.reshape(marginal.shape(self.schema))
         return [found[marginal] for marginal in workload]
-
-    def _people(self, of: Counted, tables: Tables) -> Floats:
-        if of == "persons":
-            numbers: Floats = by_component(of, tables.sizes, tables.person)
-            return numbers
-        return rates(tables.sizes, tables.person)
 
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
         """A household for each point on the line of all chances, in random order."""
@@ -331,13 +315,3 @@ def _frozen(array: NDArray[Any]) -> NDArray[np.float32]:
     copied = np.array(array, dtype=np.float32)
     copied.flags.writeable = False
     return copied
-
-
-def _blocks(components: int, chances_of_each: int) -> list[slice]:
-    step = max(8, BLOCK // max(1, chances_of_each))
-    return [slice(start, start + step) for start in range(0, components, step)]
-
-
-def _part(tables: Tables, rows: slice) -> Tables:
-    household = tuple(table[rows] for table in tables.household)
-    return Tables(tables.weights[rows], tables.sizes[rows], household, tuple(table[rows] for table in tables.person))

@@ -1,4 +1,4 @@
-"""Answers of a mixture of product distributions (HQR, Section 4.2, Equation 1): whole tables, and single cells.
+"""Answers of a mixture of product distributions (HQR, Section 4.2, Equation 1), and the gradient of a misfit.
 
 A component draws the number of persons, each household attribute and each attribute of each person independently;
 person j of a household is drawn from the component's j-th person. So, within a component,
@@ -6,24 +6,27 @@ person j of a household is drawn from the component's j-th person. So, within a 
 - the household values of a cell have the product of their chances, one row of the `outer` product;
 - person j has the person values of a cell with a chance p_j that is a product as well;
 - Σ_m P(m persons) · (1 − Π_{j≤m} (1 − p_j)) is the chance that somebody has them (`rates` has it compiled);
-- Σ_j P(at least j persons) · p_j is the expected number of persons who have them: `numbering`.
+- Σ_j P(at least j persons) · p_j is the expected number of persons who have them.
 
-A table is then one matrix product over components. Only operators are used, so that the same code runs on NumPy
-arrays (answers in double precision, nothing to compile) and inside JAX (gradients).
+*Sums of products.* A table of persons is a sum over components and places of persons, any other table without person
+attributes a sum over components: each such row adds a product of its chances. So the table is one matrix product
+L'R of two halves of the axes, and the slopes by these are R P' and L P, where P are the slopes by the table.
 
-A table of households that contain a person with given values is the one table that is no plain sum of products, and its
-gradient the one that costs a fit its time: for every
-component, person and cell there is another chance. Here none of them is stored. The loops are compiled once
-for all shapes. With p_j the chance of person j and c_m that of m persons,
+*Households that contain somebody.* A table of households that contain a person with given values is the one table that
+is no plain sum of products, and its gradient the one that costs a fit its time: for every component, person and cell
+there is another chance. Here none of them is stored. The loops are compiled once for all shapes. With p_j the chance of
+person j and c_m that of m persons,
 
     u = Σ_m c_m (1 − Π_{j≤m} (1 − p_j)) = Σ_m c_m − (1 − p_1) r_1,    r_j = c_j + (1 − p_{j+1}) r_{j+1},    r_M = c_M,
 
-so that ∂u/∂p_j = r_j Π_{i<j} (1 − p_i): one pass from the last person to the first, and one back.
+so that ∂u/∂p_j = r_j Π_{i<j} (1 − p_i): one pass from the last person to the first, and one back. By size it is as many
+tables as there are sizes, each with the chances of one size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -33,7 +36,11 @@ from numpy.typing import NDArray
 from tallytree.core.kernels import blocks, in_threads, kernel
 from tallytree.domain.schema import Counted
 
-Array = Any  # of NumPy or of JAX
+Array = NDArray[Any]  # of single precision in a fit, of double precision elsewhere
+Floats = NDArray[np.float32]
+
+COMPONENTS_PER_BLOCK = 64
+CHANCES_FOR_THREADS = 1 << 19  # with fewer, the work takes less than the millisecond that threads need to start
 
 
 class Tables(NamedTuple):
@@ -51,22 +58,29 @@ class Tables(NamedTuple):
 
 def answers(of: Counted, by_size: bool, tables: Tables) -> Array:
     """The expected counts per household, with the table's axes: size if asked for, household, person."""
-    weights, sizes, household, person = tables
-    if not person:
-        if by_size:
-            return _contracted(
-                weights, [sizes if of == "households" else by_each_size(of, sizes, ())[:, :, 0], *household]
-            )
-        return _contracted(weights * by_component(of, sizes, ())[:, 0], household)
-    if of == "persons" and not household and not by_size:
-        return _contracted_over_persons(tables)
-    homes = weighted_households(weights, household)
-    shape = (*(table.shape[-1] for table in household), *(table.shape[-1] for table in person))
-    if by_size:
-        rates = by_each_size(of, sizes, person)
-        joined = rates.__array_namespace__().stack([homes.T @ rates[:, size] for size in range(sizes.shape[1])])
-        return joined.reshape(sizes.shape[1], *shape)
-    return (homes.T @ by_component(of, sizes, person)).reshape(shape)
+    lengths = [part.shape[-1] for part in (*tables.household, *tables.person)]
+    if of == "households" and tables.person:
+        homes = weighted_households(tables.weights, tables.household)
+        parts = _parts(by_size, tables.sizes)
+        found = np.stack([homes.T @ rates(tables.sizes * part, tables.person) for part in parts])
+    else:
+        left, right = map(outer, _halves(_rows(of, by_size, tables)))
+        found = left.T @ right
+    return found.reshape([tables.sizes.shape[1], *lengths] if by_size else lengths)
+
+
+def loss_and_slopes(of: Counted, by_size: bool, tables: Tables, shares: Array, weights: Array) -> tuple[float, Tables]:
+    """Σ weight · (answer − share)² of a table, and its slopes by all chances."""
+    if of == "households" and tables.person:
+        return _of_containing(by_size, tables, shares, weights)
+    rows = _rows(of, by_size, tables)
+    first, second = _halves(rows)
+    left, right = outer(first), outer(second)
+    apart = left.T @ right - shares.reshape(left.shape[1], -1)
+    pull = weights.reshape(apart.shape) * apart
+    loss = float((pull * apart).sum(dtype=np.float64))
+    slopes = outer_slopes(first, right @ (2 * pull.T)) + outer_slopes(second, left @ (2 * pull))
+    return loss, _slopes_by_chances(of, tables, slopes[: len(rows)])
 
 
 def weighted_households(weights: Array, household: Sequence[Array]) -> Array:
@@ -74,42 +88,10 @@ def weighted_households(weights: Array, household: Sequence[Array]) -> Array:
     return outer([weights[:, None], *household])
 
 
-def by_component(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
-    """[components, person cells]: the chance that somebody has a cell's values, or the number of persons expected to.
-
-    Without person attributes there is one cell, which every person has.
-    """
-    if of == "persons":
-        return numbering(sizes, _persons(sizes, person))
-    return by_each_size(of, sizes, person).sum(axis=1) if person else sizes.sum(axis=1, keepdims=True)
-
-
-def by_each_size(of: Counted, sizes: Array, person: Sequence[Array]) -> Array:
-    """[components, sizes, person cells]: `by_component`, jointly with each number of persons."""
-    chances = _persons(sizes, person)
-    nothing = chances[:, 0] * 0
-    rates, nobody = [nothing], nothing + 1
-    for place in range(chances.shape[1]):
-        if of == "persons":
-            rates.append(rates[-1] + chances[:, place])
-        else:
-            nobody = nobody * (1 - chances[:, place])
-            rates.append(1 - nobody)
-    return rates[0].__array_namespace__().stack(rates, axis=1) * sizes[:, :, None]
-
-
-def numbering(sizes: Array, chances: Array) -> Array:
-    """Σ_j P(at least j persons) · p_j, from the chances p [components, persons, cells]."""
-    there = present(sizes)
-    total = there[:, 0, None] * chances[:, 0]
-    for place in range(1, chances.shape[1]):
-        total = total + there[:, place, None] * chances[:, place]
-    return total
-
-
-def present(sizes: Array) -> Array:
-    """[components, persons]: P(at least j persons), j = 1 … most."""
-    return sizes[:, :0:-1].cumsum(axis=1)[:, ::-1]
+def expected_persons(sizes: Array, person: Sequence[Array]) -> Array:
+    """[components, person cells]: Σ_j P(at least j persons) · p_j."""
+    found: Array = np.einsum("cj,cjp->cp", sizes[:, :0:-1].cumsum(axis=1)[:, ::-1], outer(person))
+    return found
 
 
 def outer(tables: Sequence[Array]) -> Array:
@@ -120,65 +102,91 @@ def outer(tables: Sequence[Array]) -> Array:
     return product
 
 
-def _persons(sizes: Array, person: Sequence[Array]) -> Array:
-    if person:
-        return outer(person)
-    return (sizes[:, 1:] * 0 + 1)[:, :, None]
+def outer_slopes(tables: Sequence[Array], slopes: Array) -> list[Array]:
+    """The slopes by each table of something whose slopes by their `outer` product are known."""
+    if len(tables) == 1:
+        return [slopes]
+    *front, last = tables
+    before, part = outer(front), slopes.reshape(*last.shape[:-1], -1, last.shape[-1])
+    by_front = np.einsum("...ab,...b->...a", part, last)
+    return [*outer_slopes(front, by_front), np.einsum("...ab,...a->...b", part, before)]
 
 
-def _contracted_over_persons(tables: Tables) -> Array:
-    """The number of persons by their own attributes: a sum over components and places, a row for each."""
-    rows = (tables.weights[:, None] * present(tables.sizes)).reshape(-1)
-    return _contracted(rows, [table.reshape(-1, table.shape[-1]) for table in tables.person])
+# -------------------------------------------------------------------- sums of products
 
 
-def _contracted(weights: Array, tables: Sequence[Array]) -> Array:
-    """Σ_rows weight · Π tables, as one matrix product of two halves: the whole outer product is never built."""
-    shape = tuple(table.shape[1] for table in tables)
-    cuts = range(len(tables) + 1)
-    cut = min(cuts, key=lambda cut: prod(shape[:cut]) + prod(shape[cut:]))
-    left = outer([weights[:, None], *tables[:cut]])
-    right = outer([weights[:, None] * 0 + 1, *tables[cut:]])
-    return (left.T @ right).reshape(shape)
+def _rows(of: Counted, by_size: bool, tables: Tables) -> list[Array]:
+    """Weights, chances of the size and of all attributes, each [rows, codes]; a row is a component, in a table of
+    persons one place of it.
+    """
+    there = tables.sizes[:, None] * _counted(of, tables.sizes)
+    places = there.shape[1]
+    homes = [np.repeat(table, places, axis=0) for table in (tables.weights[:, None], *tables.household)]
+    size = there.reshape(-1, there.shape[2])
+    people = [table.reshape(-1, table.shape[2]) for table in tables.person]
+    return [homes[0], size if by_size else size.sum(axis=1, keepdims=True), *homes[1:], *people]
+
+
+def _slopes_by_chances(of: Counted, tables: Tables, slopes: Sequence[Array]) -> Tables:
+    """The slopes by chances from those by `_rows`."""
+    counted, components = _counted(of, tables.sizes), len(tables.weights)
+    by_place = [slope.reshape(components, len(counted), -1) for slope in slopes]
+    homes = [slope.sum(axis=1) for slope in (by_place[0], *by_place[2 : 2 + len(tables.household)])]
+    by_sizes = (by_place[1] * counted).sum(axis=1)
+    return Tables(homes[0][:, 0], by_sizes, tuple(homes[1:]), tuple(by_place[2 + len(tables.household) :]))
+
+
+def _counted(of: Counted, sizes: Array) -> Array:
+    """[places, sizes]: 1 where a household of that size has a person at that place; one row for whole households."""
+    if of == "households":
+        return np.ones((1, sizes.shape[1]), sizes.dtype)
+    return np.tri(sizes.shape[1], dtype=sizes.dtype).T[1:]
+
+
+def _halves(rows: Sequence[Array]) -> tuple[Sequence[Array], Sequence[Array]]:
+    """The axes in two parts with few cells each: the outer product of all of them is never built."""
+    lengths = [table.shape[1] for table in rows]
+    cut = min(range(1, len(rows) + 1), key=lambda cut: prod(lengths[:cut]) + prod(lengths[cut:]))
+    return rows[:cut], rows[cut:] or [np.ones((len(rows[0]), 1), rows[0].dtype)]
 
 
 # -------------------------------------------------------------------- households that contain somebody
 
 
-Floats = NDArray[np.float32]
+def _parts(by_size: bool, sizes: Array) -> Array:
+    """[tables, sizes]: 1 where a table of the parts by size has a size; without sizes one row for all of them."""
+    return np.eye(sizes.shape[1], dtype=sizes.dtype) if by_size else np.ones((1, sizes.shape[1]), sizes.dtype)
 
-COMPONENTS_PER_BLOCK = 64
-CHANCES_FOR_THREADS = 1 << 19  # with fewer, the work takes less than the millisecond that threads need to start
 
-
-def loss_and_slopes(tables: Tables, shares: Any, weights: Any) -> tuple[float, Tables]:
-    """Σ weight · (answer − share)² of a table of households by person attributes, and its slopes by all chances."""
-    own = Tables(_single(tables.weights), _single(tables.sizes), _all(tables.household), _all(tables.person))
-    homes = weighted_households(own.weights, own.household)
-    head, last = _halves(own.person)
-    found = rates(own.sizes, own.person)
-
-    apart = homes.T @ found - np.asarray(shares, dtype=np.float32).reshape(homes.shape[1], -1)
-    pull = np.asarray(weights, dtype=np.float32).reshape(apart.shape) * apart
-    loss = float((pull * apart).sum(dtype=np.float64))
-
-    by_homes, by_rates = found @ (2 * pull.T), homes @ (2 * pull)
-    by_sizes, by_head, by_last = np.zeros_like(own.sizes), np.zeros_like(head), np.zeros_like(last)
-    _for_all(
-        lambda start, stop: _slopes((own.sizes, head, last), by_rates, (by_sizes, by_head, by_last), start, stop),
-        len(homes),
-        head.size * last.shape[2],
-    )
-    by_weights, *by_household = outer_slopes([own.weights[:, None], *own.household], by_homes)
-    by_front = outer_slopes(own.person[:-1], by_head) if own.person[1:] else []
+def _of_containing(by_size: bool, tables: Tables, shares: Array, weights: Array) -> tuple[float, Tables]:
+    """`loss_and_slopes` of a table of households by person attributes."""
+    homes = weighted_households(tables.weights, tables.household)
+    head, last = _front_and_last(tables.person)
+    loss, by_homes = 0.0, np.zeros_like(homes)
+    by_sizes, by_head, by_last = np.zeros_like(tables.sizes), np.zeros_like(head), np.zeros_like(last)
+    parts = _parts(by_size, tables.sizes)
+    cells = len(parts), homes.shape[1], -1
+    for part, share, weight in zip(parts, shares.reshape(cells), weights.reshape(cells), strict=True):
+        sizes = tables.sizes * part
+        found = rates(sizes, tables.person)
+        apart = homes.T @ found - share
+        pull = weight * apart
+        loss += float((pull * apart).sum(dtype=np.float64))
+        by_homes += found @ (2 * pull.T)
+        by_rates, mine = homes @ (2 * pull), np.zeros_like(sizes)
+        chances, slopes = (sizes, head, last), (mine, by_head, by_last)
+        _for_all(partial(_slopes, chances, by_rates, slopes), len(homes), head.size * last.shape[2])
+        by_sizes += mine * part
+    by_weights, *by_household = outer_slopes([tables.weights[:, None], *tables.household], by_homes)
+    by_front = outer_slopes(tables.person[:-1], by_head) if tables.person[1:] else []
     return loss, Tables(by_weights[:, 0], by_sizes, tuple(by_household), (*by_front, by_last))
 
 
-def rates(sizes: NDArray[Any], person: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def rates(sizes: Array, person: Sequence[Array]) -> Array:
     """[components, person cells]: the chance that somebody of the household has a cell's values."""
-    head, last = _halves(person)
+    head, last = _front_and_last(person)
     found = np.empty((len(sizes), head.shape[2] * last.shape[2]), dtype=last.dtype)
-    _for_all(lambda start, stop: _rates(sizes, head, last, found, start, stop), len(sizes), head.size * last.shape[2])
+    _for_all(partial(_rates, sizes, head, last, found), len(sizes), head.size * last.shape[2])
     return found
 
 
@@ -190,31 +198,10 @@ def _for_all(task: Callable[[int, int], None], components: int, chances: int) ->
         in_threads(task, blocks(components, COMPONENTS_PER_BLOCK))
 
 
-def _halves(person: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _front_and_last(person: Sequence[Array]) -> tuple[Array, Array]:
     """All attributes but the last together, and the last."""
     *front, last = person
-    return (outer(front) if front else np.ones((*last.shape[:2], 1), dtype=last.dtype)), last
-
-
-def outer_slopes(tables: Sequence[Floats], slopes: Floats) -> list[Floats]:
-    """The slopes by each table of something whose slopes by their `outer` product are known."""
-    lead = tables[0].shape[:-1]
-    found = []
-    for place in range(len(tables)):
-        before = int(np.prod([table.shape[-1] for table in tables[:place]], dtype=np.int64))
-        part = slopes.reshape(*lead, before, tables[place].shape[-1], -1)
-        part = (part @ outer(tables[place + 1 :])[..., None, :, None])[..., 0] if tables[place + 1 :] else part[..., 0]
-        part = (outer(tables[:place])[..., None, :] @ part)[..., 0, :] if place else part[..., 0, :]
-        found.append(part)
-    return found
-
-
-def _single(array: Any) -> Floats:
-    return np.array(array, dtype=np.float32, order="C")
-
-
-def _all(arrays: Sequence[Any]) -> tuple[Floats, ...]:
-    return tuple(_single(array) for array in arrays)
+    return outer(front) if front else np.ones((*last.shape[:2], 1), last.dtype), np.ascontiguousarray(last)
 
 
 @kernel

@@ -11,7 +11,7 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.lab.rivals.hgem import expected_counts, queries_of
 from tallytree.lab.rivals.mwem import Histogram
-from tallytree.synthesis import mixture, products
+from tallytree.synthesis import products
 from tallytree.synthesis.mixture import Mixture
 from tallytree.synthesis.workload import all_sets
 from tests.oracles.synthesis import expected_table, histogram_chances, mixture_chances
@@ -67,7 +67,7 @@ def test_blocks_do_not_change_answers(monkeypatch):
     model = Mixture.start(schema, components=50)
     workload = every_table(schema)
     whole = model.answers_all(workload)
-    monkeypatch.setattr(mixture, "BLOCK", 1)
+    monkeypatch.setattr(products, "CHANCES_FOR_THREADS", 1)
     monkeypatch.setattr(products, "COMPONENTS_PER_BLOCK", 7)
     for one, other, marginal in zip(whole, model.answers_all(workload), workload, strict=True):
         assert np.allclose(one, other, rtol=0, atol=1e-13)

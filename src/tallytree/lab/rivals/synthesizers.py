@@ -18,7 +18,6 @@ from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Schema
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.synthesis.methods import (
-    GRADIENTS,
     PERSONS,
     Fitted,
     Method,
@@ -212,6 +211,6 @@ ROWS = {
         "single cells of the workload's tables, chosen where the model is worst",
         "for comparison",
         HgemOptions,
-        GRADIENTS,
+        ("jax", "optax"),
     ),
 }
