@@ -468,5 +468,5 @@ def test_no_command_reads_a_list_of_groups_that_is_not_declared_public(folder):
     (folder / "homes.csv").write_text("household,county\n1,01\n2,02\n3,03\n")
     for command, *options in (("validate",), ("plan", "--prior", "households"), ("release", "--out", "out")):
         out = run(command, "release.toml", *options, folder=folder, code=2)
-        assert "set groups_are_public = true" in " ".join(out.split())
+        assert "set groups_are_public." in " ".join(out.split())
     assert not (folder / "out").exists()

@@ -87,7 +87,8 @@ def test_a_spec_reads_with_paths_relative_to_itself(write):
     assert spec.options == {"rounds": 3, "totals_share": 0.1, "empty": True}
     assert spec.neighbours() == HouseholdNeighbours(PrivacyUnit("one_group"), 3)
     assert spec.chosen_workload(households.schema) is None
-    assert (spec.ledger, spec.release, spec.region) == (None, None, None)
+    settings = spec.settings(households.schema)
+    assert (spec.ledger, settings.release, settings.region) == (None, None, None)
 
 
 def test_the_schema_may_come_from_a_codebook_and_the_name_from_the_file(write):

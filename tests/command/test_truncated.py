@@ -7,6 +7,7 @@ from rich.console import Console
 
 from tallytree.command import screen
 from tallytree.command.query import answer, bands
+from tallytree.publish.report import Words
 from tests.publish.release.test_truncation import DROPPED, MOST, released, trips
 
 
@@ -23,7 +24,8 @@ def releases():
 
 
 def test_a_summary_says_that_rows_were_dropped_and_otherwise_nothing(releases):
-    truncated, whole = (shown(screen.release_summary(one, Path("out"), "0" * 64)) for one in releases)
+    how = (Path("out"), "0" * 64, Words("trips", "drivers"))
+    truncated, whole = (shown(screen.release_summary(one, *how)) for one in releases)
     assert DROPPED in truncated
     assert "truncated" not in whole
 

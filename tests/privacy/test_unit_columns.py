@@ -103,7 +103,7 @@ def test_a_statement_about_columns_that_the_account_does_not_have_is_refused(tmp
 def test_an_account_that_records_no_columns_is_not_taken_for_one_that_matches(tmp_path):
     ledger = tt.Ledger(tmp_path / "ledger.db")
     ledger.open("workers", tt.Budget(epsilon=2), tt.Neighbours(tt.one_group(), max_size=3, public_totals=False))
-    with pytest.raises(tt.BudgetError, match=r"(?s)no column.*'household'.*same_unit_as=\['none'\]"):
+    with pytest.raises(tt.BudgetError, match=r"""(?s)no column.*'household'.*same_unit_as = \["none"\]"""):
         publish(rows(), "one_group", ledger)
     assert ledger.account("workers").spent == 0
     publish(rows(), tt.one_group(same_unit_as=["none"]), ledger)

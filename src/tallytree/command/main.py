@@ -110,8 +110,7 @@ def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> N
     """Check spec and data, and list every problem with counts and how to fix it. Nothing is spent.
 
     The counts of problems, and the shares of rows left out, are computed from private data without noise: they are for
-    the
-    data holder's eyes only.
+    the data holder's eyes only.
     """
     from tallytree.command.make import run_validate
 
@@ -136,8 +135,7 @@ def release(options: ReleaseOptions) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn.
 
     The ledger that the spec or --ledger names is charged. Without a ledger the command stops with exit code 3, unless
-    you
-    give --no-ledger.
+    you give --no-ledger.
     """
     from tallytree.command.make import run_and_ask
 
@@ -150,9 +148,8 @@ def synthesize(options: SynthesisOptions) -> None:
     """Draw synthetic households and persons from a model of private ones. The budget is spent round by round.
 
     The ledger that the spec or --ledger names is charged. Without a ledger the command stops with exit code 3, unless
-    you
-    give --no-ledger. Rounds are stored in the folder OUT.partial until OUT is complete. It is confidential. Without a
-    ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
+    you give --no-ledger. Rounds are stored in the folder OUT.partial until OUT is complete. It is confidential. Without
+    a ledger nothing guards against copies of it: if two copies are resumed, rounds are drawn twice and cost twice.
     """
     from tallytree.command.make import run_and_ask
 
@@ -259,10 +256,8 @@ def export(
     """Export a release, or synthetic households, for other software. Nothing is spent.
 
     A release is exported as SDMX-CSV, JSON-stat or CSV on the Web: counts and numbers of entities, with labels, units
-    and
-    both kinds of intervals. Synthetic households and persons are exported as CSV files with the column names of
-    ActivitySim
-    or PopulationSim.
+    and both kinds of intervals. Synthetic households and persons are exported as CSV files with the column names of
+    ActivitySim or PopulationSim.
     """
     from tallytree.command.make import run_export
 
@@ -407,8 +402,7 @@ def ledger_anchor(
     """Show the last entries of a ledger that lost its anchor and, with --accept, write a new anchor.
 
     Without an anchor, missing entries at the end cannot be detected. Before you accept the last entries, compare them
-    with
-    the releases that you know of: the budget that a missing entry reserved is spent, and would be spent again.
+    with the releases that you know of: the budget that a missing entry reserved is spent, and would be spent again.
     """
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
@@ -477,14 +471,12 @@ def main() -> None:
         with showing_warnings():
             app()
     except (Interrupted, KeyboardInterrupt) as error:
-        told = getattr(error, "__notes__", None) or ["Nothing was spent."]
-        _complain("\n".join(["interrupted.", *told]))
+        notes = getattr(error, "__notes__", None) or ["Nothing was spent."]
+        _complain("\n".join(["interrupted.", *notes]))
         sys.exit(130)
     except TallytreeError as error:
-        from tallytree.command.spec import in_spec_words
-
         what, code = ("budget", 3) if isinstance(error, BudgetError) else ("error", 2)
-        _complain(_with_notes(f"{what}: {in_spec_words(str(error))}", error))
+        _complain(_with_notes(f"{what}: {error}", error))
         sys.exit(code)
     except Exception as error:
         # The text of an unexpected error might quote private values, so only its type and place are shown.

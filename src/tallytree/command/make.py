@@ -144,7 +144,7 @@ def note_when_complete(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _say_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
+def _explain_completeness(out: Path, release_id: str) -> Iterator[None]:
     """Add to a system error during the final display that the directory is complete and paid for."""
     try:
         yield
@@ -153,7 +153,7 @@ def _say_what_is_complete(out: Path, release_id: str) -> Iterator[None]:
     except OSError as error:
         raise ReleaseError(
             f"the system stopped the command ({error.strerror}) after {out} was complete. Its budget is spent. "
-            f"Check it with:\n  {shlex.join(_checking(out, release_id))}"
+            f"Check it with:\n  {shlex.join(_verify_command(out, release_id))}"
         ) from None
 
 
@@ -202,11 +202,11 @@ def _run(options: RunOptions) -> None:
         elif kind is ReleaseSpec:
             made = Release.load(out)
         page = None if options.no_report else report_after(out, lambda: _page(made, out, spec), progress)
-    with _say_what_is_complete(out, release_id):
+    with _explain_completeness(out, release_id):
         if isinstance(options, ReleaseOptions) and options.as_json and isinstance(made, Release):
             screen.show_json(screen.release_content(made, out, release_id, page))
         else:
-            _show(made, out, release_id, page, quiet=options.quiet)
+            _show(made, out, release_id, page, spec, quiet=options.quiet)
 
 
 def _charge(run: RunFolder, spec: Spec, options: RunOptions) -> Charge:
@@ -320,13 +320,15 @@ def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
     return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
 
 
-def _show(made: Release | Synthesis | None, out: Path, release_id: str, page: Path | None, *, quiet: bool) -> None:
+def _show(
+    made: Release | Synthesis | None, out: Path, release_id: str, page: Path | None, spec: Spec, *, quiet: bool
+) -> None:
     """Show a summary of the output and the next commands; with `quiet` only its id."""
-    commands = {"Check it:": _checking(out, release_id)}
-    if isinstance(made, Release):
-        screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
-        commands["Ask it:"] = _asking(made, out)
-    elif made is not None:
+    commands = {"Check it:": _verify_command(out, release_id)}
+    if isinstance(made, Release) and isinstance(spec, ReleaseSpec):
+        screen.show(screen.release_summary(made, out, release_id, spec.report.words()), quiet=quiet)
+        commands["Ask it:"] = _query_command(made, out)
+    elif isinstance(made, Synthesis):
         screen.show(screen.synthesis_summary(made, out, release_id), quiet=quiet)
     else:
         screen.show(f"id {release_id}", quiet=quiet)
@@ -337,16 +339,16 @@ def _show(made: Release | Synthesis | None, out: Path, release_id: str, page: Pa
         print(release_id)
 
 
-def _asking(made: Release, out: Path) -> list[str]:
-    """A query that this release can answer."""
+def _query_command(made: Release, out: Path) -> list[str]:
+    """Return a query that this release can answer."""
     levels = made.hierarchy.levels if made.is_small else made.hierarchy.levels[:2]
-    asking = ["tallytree", "query", str(out), "--level", levels[-1], "--size", ">=3"]
+    command = ["tallytree", "query", str(out), "--level", levels[-1], "--size", ">=3"]
     for column in made.hierarchy.by.columns[:1]:
-        asking += ["--by", f"{column.name}={column.values[0]}"]
-    return asking
+        command += ["--by", f"{column.name}={column.values[0]}"]
+    return command
 
 
-def _checking(out: Path, release_id: str) -> list[str]:
+def _verify_command(out: Path, release_id: str) -> list[str]:
     return ["tallytree", "verify", str(out), "--id", release_id[:16]]
 
 
@@ -377,7 +379,7 @@ def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: boo
         f"{country.spec.with_name(ledger.name)}: what was spent, of ε = {DEMO_TOTAL} in all",
         quiet=quiet,
     )
-    _show(made, out, release_id, page, quiet=quiet)
+    _show(made, out, release_id, page, spec, quiet=quiet)
     screen.show("", quiet=quiet)
     screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
 

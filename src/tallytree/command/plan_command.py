@@ -86,8 +86,8 @@ def run_plan(options: PlanOptions) -> None:
                 page = draw_plan(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)
                 display.save(page, options.plot)
                 parts.append(f"picture: {options.plot}")
-    if told := truncation(facts.neighbours):
-        parts.append(Text(f"· {told}"))
+    if note := truncation(facts.neighbours):
+        parts.append(Text(f"· {note}"))
     if options.as_json:
         show_json(content)
     else:
@@ -269,29 +269,28 @@ def short(value: float) -> str:
 MOST_TABLES = 40  # of tables on the screen; --json has all
 
 
-def _run_synthesis_plan(asked: PlanOptions) -> None:
+def _run_synthesis_plan(options: PlanOptions) -> None:
     """Show which tables each budget affords. Nothing is spent, and no microdata are opened."""
     for_releases = ("suggest", "prior", "mechanism", "plot", "report")
-    if refused := [f"--{name}" for name in for_releases if getattr(asked, name)]:
+    if refused := [f"--{name}" for name in for_releases if getattr(options, name)]:
         raise TallytreeError(
             f"{', '.join(refused)} is for releases: a synthesis is planned with --epsilon and --groups"
         )
-    spec = SynthesisSpec.load(asked.spec)
+    spec = SynthesisSpec.load(options.spec)
     schema = spec.public_schema()
     chosen = choose_method(schema, replace(spec.settings(schema), regional=None))
-    options, workload = chosen.options, chosen.workload
-    if not isinstance(options, MarginalsOptions):
+    if not isinstance(chosen.options, MarginalsOptions):
         raise TallytreeError(
             f"{chosen.method.name} chooses single counts as it goes, so there is no table to plan: use {DEFAULT}"
         )
     plans = [
-        plan_synthesis(workload, spec.neighbours(), budget, options, households=asked.groups)
-        for budget in read_budgets(asked.epsilon, spec)
+        plan_synthesis(chosen.workload, spec.neighbours(), budget, chosen.options, households=options.groups)
+        for budget in read_budgets(options.epsilon, spec)
     ]
-    if asked.as_json:
+    if options.as_json:
         show_json([plan.to_json() for plan in plans])
     else:
-        show(*map(synthesis_table, plans), quiet=asked.quiet)
+        show(*map(synthesis_table, plans), quiet=options.quiet)
 
 
 def synthesis_table(plan: SynthesisPlan) -> RenderableType:

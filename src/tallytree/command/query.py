@@ -218,10 +218,10 @@ def answer_table(release: Release, found: Sequence[Answer], level: str, *, value
         unbiased = "none" if one.unbiased is None else one.shown(one.unbiased)
         table.add_row(name, one.shown(one.released), unbiased, one.between(one.interval), one.recommended or "none")
     place = f"the area {found[0].area}" if found[0].area else places([tree.index[found[0].regions[0]]], tree)
-    asked = found[-1].question if values else found[0].question.replace(f" in {place}", "", 1)
+    question = found[-1].question if values else found[0].question.replace(f" in {place}", "", 1)
     notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
     return Group(
-        words(f"{asked[0].upper()}{asked[1:]}, by {level}", style="bold green"),
+        words(f"{question[0].upper()}{question[1:]}, by {level}", style="bold green"),
         Padding(table, (1, 0, 1, 2)),
         *(words(f"· {note}") for note in notes),
         Text(
@@ -238,29 +238,27 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
     level = in_percent(release.error_bars.confidence if confidence is None else confidence)
     parts: list[RenderableType] = []
     what, by = "area" if "area" in rows[0] else "region", release.hierarchy.by
-    told_by = values_in_words([rows[0][name] for name in release.rows.categories], by)
+    with_values = values_in_words([rows[0][name] for name in release.rows.categories], by)
     for place in dict.fromkeys(row[what] for row in rows):
         table = plain_table("size", "groups", "guaranteed", right=(1, 2))
         for row in rows:
             if row[what] == place:
                 ends = f"{row['lower']:,} … {row['upper']:,}"
                 table.add_row(size_label(row["size"], last), f"{row['count']:,}", ends)
+        where = f"the area {place}" if what == "area" else places([tree.index[place]], tree)
         parts += [
-            words(
-                f"Groups in {f'the area {place}' if what == 'area' else places([tree.index[place]], tree)}{told_by}",
-                style="bold green",
-            ),
+            words(f"Groups in {where}{with_values}", style="bold green"),
             Padding(table, (1, 0, 1, 2)),
         ]
-    told = truncation(release.measurements.neighbours)
+    truncated = truncation(release.measurements.neighbours)
     article = "an" if what == "area" else "a"
-    truth = f"the truth {AS_TRUNCATED}" if told else "the truth"
+    truth = f"the truth {AS_TRUNCATED}" if truncated else "the truth"
     parts.append(
         Text(
             f"With at least {level} the intervals of all sizes of {article} {what} hold jointly for any value of "
             f"{truth}."
         )
     )
-    if told:
-        parts.append(Text(told))
+    if truncated:
+        parts.append(Text(truncated))
     return Group(*parts)

@@ -37,7 +37,7 @@ from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms.budget_allocation import Priority
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, UnitKind
+from tallytree.privacy.neighbours import Neighbours, UnitKind
 from tallytree.publish.release.release_run import (
     CheckedRelease,
     Design,
@@ -59,9 +59,6 @@ from tallytree.tables.spark import keep_sessions
 
 if TYPE_CHECKING:
     from tallytree.planning.prior import Prior
-
-
-WHAT = ("rows", "entities")
 
 
 class RegionsSection(Section):
@@ -162,11 +159,6 @@ class ReleaseSpec(Spec):
         checked_level(float(spec.release.confidence))
         spec.report.words()
         return spec
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """Return the privacy unit."""
-        return PrivacyUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
 
     @property
     def mechanism_options(self) -> dict[str, dict[str, Any]]:
@@ -357,11 +349,14 @@ class ReleaseSpec(Spec):
         source, how = self.placed(data.source), {"table": data.table, "memory_limit": data.memory_limit}
         largest = groups_at_largest(source, options, **how)
         label = size_label(data.max_size, data.max_size)
-        told = {"max_size": f"{largest.for_the_data_holder('groups with rows')} have {label}"}
+        words = self.report.words()
+        parts = {"max_size": f"{largest.for_the_data_holder(f'{words.groups} with rows')} have {label}"}
         if found := rows_left_out(source, options, **how):
-            rows, entities = (part.for_the_data_holder(what) for part, what in zip(found, WHAT, strict=True))
-            told["rows_per_entity"] = f"{rows} are dropped; {entities} lose some"
-        return told
+            rows, entities = (
+                part.for_the_data_holder(what) for part, what in zip(found, ("rows", words.entities), strict=True)
+            )
+            parts["rows_per_entity"] = f"{rows} are dropped; {entities} lose some"
+        return parts
 
     def neighbours(self) -> Neighbours:
         """Return the neighbour relation that `read` would give, without opening the private data."""

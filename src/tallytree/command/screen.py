@@ -34,6 +34,7 @@ from tallytree.mechanisms import MECHANISMS, mechanism_named
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
 from tallytree.privacy.ledger import Account, Link
+from tallytree.privacy.neighbours import Relation
 from tallytree.privacy.relations import columns_in_words, describe_relation
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
 from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS, Synthesis
@@ -47,6 +48,7 @@ from tallytree.publish.release.release_run import CheckedRelease
 from tallytree.publish.release.release_statement import public_totals, totals_in_words
 from tallytree.publish.release.table_layout import COUNTS, ENTITIES, REGIONS, file_names
 from tallytree.publish.release.value import Release
+from tallytree.publish.report import Words
 from tallytree.publish.statement import guarantee
 from tallytree.publish.verify import Verification
 from tallytree.synthesis.table_selection import ASKED, REASONS, MeasurementReasons
@@ -150,7 +152,7 @@ def _of_ledger(charged: bool) -> str:
 # -------------------------------------------------------------------- releases
 
 
-def release_summary(release: Release, directory: Path, release_id: str) -> RenderableType:
+def release_summary(release: Release, directory: Path, release_id: str, nouns: Words) -> RenderableType:
     """Return a summary of a release: levels, budget, guarantees, files."""
     measurements, hierarchy = release.measurements, release.hierarchy
     both_ways = "categories add up to all of them; " if hierarchy.by.columns else ""
@@ -162,17 +164,17 @@ def release_summary(release: Release, directory: Path, release_id: str) -> Rende
         Text(),
         words(release.title, style="bold green"),
         words(
-            f"{release.total:,} groups in {hierarchy.names[0]} ({known}), {release.entities[0]:,} entities "
-            f"({capped_sizes(release.sizes[-1])}), by size:"
+            f"{release.total:,} {nouns.groups} in {hierarchy.names[0]} ({known}), {release.entities[0]:,} "
+            f"{nouns.entities} ({capped_sizes(release.sizes[-1])}), by size:"
         ),
         Text(),
-        below(_histogram(release), space=1),
-        *(below(_by_value(release, name), space=1) for name in release.rows.categories),
+        below(_histogram(release, nouns), space=1),
+        *(below(_by_value(release, name, nouns), space=1) for name in release.rows.categories),
         below(_levels(release), space=1),
         facts(
             {
                 "privacy": f"{guarantee(measurements.budget)}. {describe_relation(measurements.neighbours)}",
-                **({"truncated": told} if (told := truncation(measurements.neighbours)) else {}),
+                **({"truncated": note} if (note := truncation(measurements.neighbours)) else {}),
                 "ledger": _of_ledger(measurements.ledgered),
                 "promised": (
                     "non-negative integers; for every size, regions add up to the region above them; "
@@ -209,10 +211,10 @@ def _levels(release: Release) -> Table:
     return table
 
 
-def _by_value(release: Release, name: str) -> Table:
-    """Return groups and entities of the root by the values of a category."""
+def _by_value(release: Release, name: str, nouns: Words) -> Table:
+    """Return the root's groups and entities by the values of a category."""
     tree, rows, at = release.hierarchy, release.rows, release.rows.categories.index(name)
-    table = plain_table(visible(name), "groups", "entities", right=(1, 2))
+    table = plain_table(visible(name), nouns.groups, nouns.entities, right=(1, 2))
     for values in rows.values:
         if values[at] != ALL and all(value == ALL for place, value in enumerate(values) if place != at):
             counts = release.all_counts[Scope((0,), values, "").table_row(tree)]
@@ -238,18 +240,18 @@ def _error_bars(release: Release) -> str:
     text = f"{text}. {next(iter(bars.missing.values()), '')}".rstrip(" .")
     levels = bars.reach.get("counts", {}) if given else {}
     if levels:
-        told = []
+        by_level = []
         for level, reach in levels.items():
             kind = bars.recommended("counts", level)
-            told.append(f"{level} {kind}, ± {reach[kind]:,}" if kind else f"{level} none")
+            by_level.append(f"{level} {kind}, ± {reach[kind]:,}" if kind else f"{level} none")
         text += (
             f". Recommended, with their reach ({100 * REACH_SHARE:g} % of a level's counts have an interval within the "
-            f"count ± reach): {'; '.join(told)}"
+            f"count ± reach): {'; '.join(by_level)}"
         )
     return f"{text}."
 
 
-def _histogram(release: Release) -> Table:
+def _histogram(release: Release, nouns: Words) -> Table:
     """Return the root's counts as bars."""
     counts, sizes = release.counts[0], list(release.sizes)
     labels = [size_label(size, sizes[-1]) for size in sizes]
@@ -257,7 +259,7 @@ def _histogram(release: Release) -> Table:
         counts = np.append(counts[: MOST_SIZES - 1], counts[MOST_SIZES - 1 :].sum())
         labels = [*labels[: MOST_SIZES - 1], f"{sizes[MOST_SIZES - 1]} or more"]
     longest = max(1, int(counts.max()))
-    table = plain_table("size", "groups", "", right=(1,))
+    table = plain_table("size", nouns.groups, "", right=(1,))
     for label, count in zip(labels, counts, strict=True):
         eighths = round(8 * LONGEST_BAR * int(count) / longest)
         bar = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
@@ -268,31 +270,44 @@ def _histogram(release: Release) -> Table:
 def release_readiness(checked: CheckedRelease, spec: Spec) -> tuple[dict[str, Any], RenderableType]:
     """Return what a valid spec would release, for programs and for people; public facts only."""
     data = checked.group_sizes
-    content: dict[str, Any] = {
+    content = {
         "regions": regions_of(data.hierarchy.regions),
         "sizes": [data.first_size, data.max_size],
-        "budget": spec.budget.to_json(),
-        "unit": checked.neighbours.unit.kind,
-        "protects": describe_relation(checked.neighbours),
+        **_terms(spec, checked.neighbours),
         "mechanism": checked.mechanism.name,
         "areas": len(checked.publication.areas),
-        "ledger": spec.ledger_in_words(),
     }
     text = {
         "regions": data.hierarchy.in_words(),
         "sizes": f"{data.first_size} to {size_label(data.max_size, data.max_size)}",
-        "budget": str(spec.budget),
-        **{name: content[name] for name in ("protects", "mechanism", "ledger")},
+        **_terms_in_words(spec, content),
+        "mechanism": checked.mechanism.name,
     }
     return content, facts(text)
 
 
-def for_the_data_holder(told: dict[str, str]) -> RenderableType:
+def _terms(spec: Spec, neighbours: Relation) -> dict[str, Any]:
+    """Return what a run of a spec would spend, and whom it would protect."""
+    return {
+        "budget": spec.budget.to_json(),
+        "unit": neighbours.unit.kind,
+        "protects": describe_relation(neighbours),
+        "ledger": spec.ledger_in_words(),
+    }
+
+
+def _terms_in_words(spec: Spec, terms: dict[str, Any]) -> dict[str, str]:
+    return {"budget": str(spec.budget), "promise": guarantee(spec.budget)} | {
+        name: terms[name] for name in ("protects", "ledger")
+    }
+
+
+def for_the_data_holder(numbers: dict[str, str]) -> RenderableType:
     """Return exact numbers of the private data, marked as such; empty if there are no such numbers."""
-    if not told:
+    if not numbers:
         return Group()
     return Group(
-        Text("\nFor your eyes only: not private. Exact numbers of your data, not to be published:"), facts(told)
+        Text("\nFor your eyes only: not private. Exact numbers of your data, not to be published:"), facts(numbers)
     )
 
 
@@ -386,8 +401,8 @@ def _unasked(synthesis: Synthesis) -> dict[str, str]:
     reasons = MeasurementReasons(synthesis.workload)
     tables = [past.request["table"] for past in synthesis.rounds if past.request["kind"] == "measure"]
     found = Counter(reasons.why(Marginal.from_json(table)) for table in tables)
-    told = [f"{found[reason]:,} × {reason}" for reason in REASONS if found[reason] and reason != ASKED]
-    return {"unasked": f"tables that the workload does not name: {'; '.join(told)}"} if told else {}
+    counted = [f"{found[reason]:,} × {reason}" for reason in REASONS if found[reason] and reason != ASKED]
+    return {"unasked": f"tables that the workload does not name: {'; '.join(counted)}"} if counted else {}
 
 
 def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str, Any], RenderableType]:
@@ -397,25 +412,19 @@ def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str
     def side(attributes: tuple[Attribute, ...]) -> str:
         return ", ".join(f"{each.name} ({each.codes})" for each in attributes) or "none"
 
-    content: dict[str, Any] = {
+    content = {
         "tables": len(workload),
         "counts": workload.queries,
-        "budget": spec.budget.to_json(),
-        "unit": checked.neighbours.unit.kind,
-        "protects": describe_relation(checked.neighbours),
+        **_terms(spec, checked.neighbours),
         "method": checked.chosen.method.name,
-        "ledger": spec.ledger_in_words(),
     }
     rows = {
         "households": side(schema.household),
         "persons": f"{side(schema.person)}; at most {schema.max_persons} in a household",
         "workload": f"{len(workload):,} tables with {workload.queries:,} counts",
-        "budget": str(spec.budget),
-        "promise": guarantee(spec.budget),
-        "protects": content["protects"],
+        **_terms_in_words(spec, content),
         "oversize": checked.households.truncation(),
         "method": content["method"],
-        "ledger": content["ledger"],
     }
     if table is not None:
         rows["agrees"] = f"with {table.number:,} released households by {', '.join(table.attributes)} and size"
@@ -497,8 +506,8 @@ def last_entries(entries: Sequence[Entry]) -> RenderableType:
     table = plain_table("entry", "kind", "time", "about", right=(0,))
     for entry in entries[-MOST_ENTRIES:]:
         about = {name: entry.body[name] for name in ("name", "names", "receipt", "round", "cost") if name in entry.body}
-        told = ", ".join(f"{name} {value}" for name, value in about.items())
-        table.add_row(str(entry.number), entry.kind, str(entry.body.get("time", "")), told)
+        described = ", ".join(f"{name} {value}" for name, value in about.items())
+        table.add_row(str(entry.number), entry.kind, str(entry.body.get("time", "")), described)
     return table
 
 

@@ -5,7 +5,6 @@ Specs of releases and of syntheses share the budget, the ledger, the data set's 
 
 from __future__ import annotations
 
-import re
 import tomllib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,7 @@ from tallytree.core.numbers import exact_number, short
 from tallytree.core.progress import Progress, silent
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Charge
+from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.publish.folder import SPEC
 from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder
@@ -106,6 +106,7 @@ class Microdata(Section):
 class Privacy(Section):
     """The budget, and the ledger that it is charged to."""
 
+    unit: Any  # each kind of spec says which
     epsilon: Number | None = None
     rho: Number | None = None
     delta: Number | None = None
@@ -194,6 +195,11 @@ class Spec(Section):
         return read_budget("[privacy]", epsilon=privacy.epsilon, rho=privacy.rho, delta=privacy.delta)
 
     @property
+    def unit(self) -> PrivacyUnit:
+        """Return the privacy unit."""
+        return PrivacyUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
+
+    @property
     def ledger(self) -> Path | None:
         """Return the ledger's path."""
         return self.folder / self.privacy.ledger if isinstance(self.privacy.ledger, str) else None
@@ -261,46 +267,6 @@ def read_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:
     """Return the budgets of `--epsilon`, with the spec's delta; by default the spec's own."""
     delta = spec.privacy.delta
     return [read_budget("--epsilon:", epsilon=one, delta=delta) for one in epsilons or ()] or [spec.budget]
-
-
-# Options that messages of the Python functions quote, and their names in a spec.
-_QUOTED = {
-    name: name
-    for name in (
-        "on_spanning_group",
-        "regions_are_public",
-        "groups_are_public",
-        "rows_per_entity",
-        "quantity_bound",
-        "max_size",
-        "max_persons",
-        "region",
-        "oversize",
-        "missing",
-        "table",
-        "groups_table",
-        "same_unit_as",
-    )
-} | {"household_id": "id", "person_order": "order"}
-_OPTION = re.compile(rf"\b({'|'.join(_QUOTED)})=(True|False|'[^'\n]*'|\[[^\]\n]*\]|\d[\d,]*\d|\d|…)")
-
-
-def in_spec_words(message: str) -> str:
-    """Return a message of a Python function in the syntax of a spec.
-
-    >>> in_spec_words("use on_spanning_group='split' or regions_are_public=True, above quantity_bound=1,000")
-    'use on_spanning_group = "split" or regions_are_public = true, above quantity_bound = 1000'
-    """
-
-    def written(found: re.Match[str]) -> str:
-        value = found[2]
-        if value[0].isdigit():
-            value = value.replace(",", "")
-        elif value in ("True", "False"):
-            value = value.lower()
-        return f"{_QUOTED[found[1]]} = {value.replace(chr(39), chr(34))}"
-
-    return _OPTION.sub(written, message)
 
 
 def is_for_synthesis(path: str | Path) -> bool:
@@ -396,8 +362,8 @@ def _section_in(annotation: Any) -> Any:
 
 
 # -------------------------------------------------------------------- the spec of a run that is resumed
-# A record of the spec lies beside what was kept. It is written before anything is reserved; paths are as the spec has
-# them.
+# A record of the spec lies in the folder of the run. It is written before anything is reserved; paths are as the spec
+# has them.
 
 # What may change: the ledger is known from the run itself, memory is the machine's affair, a report can be made again.
 FREE = (

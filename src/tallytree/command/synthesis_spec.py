@@ -6,10 +6,11 @@ one; `[privacy]`, `[agreement]` and `[synthesis]` of `synthesize`; `[roles]` and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -20,7 +21,7 @@ from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.edit_rules import Below, Has, Implies, Number, Role, Rule, SizeClass, Structure, missing_together
 from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
 from tallytree.privacy.ledger import Charge
-from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnitKind, PrivacyUnit
+from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnitKind
 from tallytree.publish.microdata.synthesis import Synthesis
 from tallytree.publish.microdata.synthesis_run import (
     CheckedSynthesis,
@@ -40,6 +41,8 @@ from tallytree.tables.households import TABLES, Households, OnBrokenRules, Overs
 from tallytree.tables.problems import InputProblems
 from tallytree.tables.reading import persons_left_out
 from tallytree.tables.source import refuse_private_file
+
+T = TypeVar("T")
 
 
 class HouseholdsSection(Microdata):
@@ -122,6 +125,12 @@ class AgreementSection(Section):
     release: PathText
     region: str
     by: dict[str, str | AgreedCategory] | None = None
+
+    def by_attribute(self) -> dict[str, Any] | None:
+        """Return the attributes that have the release's categories, if given."""
+        if self.by is None:
+            return None
+        return {name: each if isinstance(each, str) else each.model_dump() for name, each in self.by.items()}
 
 
 class RegionalSection(Section):
@@ -213,37 +222,8 @@ class SynthesisSpec(Spec):
     roles: dict[str, RoleSection] | None = None
     rules: RulesSection | None = None
     agreement: AgreementSection | None = None
-    regional_: RegionalSection | None = Field(default=None, alias="regional")
+    regional: RegionalSection | None = None
     synthesis: SynthesisSection = Field(default_factory=SynthesisSection)
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """The privacy unit."""
-        return PrivacyUnit(self.privacy.unit, tuple(self.privacy.same_unit_as))
-
-    @property
-    def release(self) -> Path | None:
-        """The directory of the release to agree with."""
-        return None if self.agreement is None else self.folder / self.agreement.release
-
-    @property
-    def region(self) -> str | None:
-        """Return the attribute that has the release's leaf regions."""
-        return None if self.agreement is None else self.agreement.region
-
-    @property
-    def by(self) -> dict[str, Any] | None:
-        """Return the attributes that have the release's categories, if given."""
-        given = None if self.agreement is None else self.agreement.by
-        if given is None:
-            return None
-        return {name: each if isinstance(each, str) else each.model_dump() for name, each in given.items()}
-
-    @property
-    def regional(self) -> dict[str, Any] | None:
-        """Return the tables by region, if any."""
-        given = self.regional_
-        return None if given is None else given.model_dump(exclude_none=True)
 
     @property
     def options(self) -> dict[str, Any] | None:
@@ -321,31 +301,32 @@ class SynthesisSpec(Spec):
 
     def settings(self, schema: Schema) -> SynthesisSettings:
         """Return the arguments of `synthesize`."""
-        if self.regional is not None and self.region is None:
+        agreed, wanted = self.agreement, self.synthesis
+        if self.regional is not None and agreed is None:
             raise SpecError(
                 "[regional] needs [agreement] with release and region: it uses the release's tree of regions"
             )
-        return SynthesisSettings(
+        settings = SynthesisSettings(
             self.budget,
             self.unit,
             self.chosen_workload(schema),
-            self.synthesis.method or DEFAULT,
+            wanted.method or DEFAULT,
             self.options,
-            self.synthesis.households,
-            self.release,
-            self.region,
-            self.by,
-            self.regional,
-            self.synthesis.title,
+            wanted.households,
+            regional=None if self.regional is None else self.regional.model_dump(exclude_none=True),
+            title=wanted.title,
         )
+        if agreed is None:
+            return settings
+        return replace(settings, release=self.folder / agreed.release, region=agreed.region, by=agreed.by_attribute())
 
     def check_public(self) -> tuple[SynthesisSettings, ChosenMethod]:
         """Return the settings, and the method and workload that follow from them."""
         schema = self.public_schema()
         settings = self.settings(schema)
         chosen = choose_method(schema, settings)
-        if self.release is not None and not self.release.is_dir():
-            raise SpecError(f"[agreement] there is no release at {self.release}")
+        if isinstance(settings.release, Path) and not settings.release.is_dir():
+            raise SpecError(f"[agreement] there is no release at {settings.release}")
         return settings, chosen
 
     def check(
@@ -369,9 +350,9 @@ class SynthesisSpec(Spec):
 
     def left_out(self) -> dict[str, str]:
         """Return what reading leaves out, and broken edit rules: exact numbers for the data holder, NOT PRIVATE."""
-        told = self._broken_rules()
+        broken = self._broken_rules()
         if self.schema_.oversize == "error":
-            return told
+            return broken
         persons, households = persons_left_out(
             self.placed(self.persons.source),
             self.households.id,
@@ -380,7 +361,7 @@ class SynthesisSpec(Spec):
         )
         dropped = persons.for_the_data_holder("persons")
         cut = households.for_the_data_holder("households with persons")
-        return {"max_persons": f"{dropped} are left out; {cut} lose some", **told}
+        return {"max_persons": f"{dropped} are left out; {cut} lose some", **broken}
 
     def _broken_rules(self) -> dict[str, str]:
         """Return how many households break each rule if they are kept; this reads the data once more."""
@@ -416,40 +397,27 @@ def structure_of(
     """Return the structure in the two sections; None without them."""
     if roles is None and rules is None:
         return None
-    named = tuple(
-        Role(
-            name,
-            section.number,
-            attribute=section.attribute,
-            values=tuple(map(str, section.values or ())),
-            position=section.position,
-            household=_condition(section.household),
-            may=_condition(section.may),
-        )
-        for name, section in (roles or {}).items()
-    )
+    named = tuple(_build(Role, section, name) for name, section in (roles or {}).items())
     given = rules or RulesSection()
-    found: list[Rule] = [Implies(_condition(one.then), _condition(one.when), one.role) for one in given.implies or ()]
-    found += [Below(one.role, one.than, one.attribute, float(one.by)) for one in given.below or ()]
-    found += [Has(one.role, _condition(one.household), one.only) for one in given.has or ()]
-    for one in given.size_class or ():
-        rows = []
-        for value, sizes in one.sizes.items():
-            listed = [sizes, sizes] if isinstance(sizes, int) else sizes
-            if len(listed) != 2:
-                raise SpecError(
-                    f"[rules] size_class of {one.attribute!r}: {value!r} needs a number of persons, or a minimum and a "
-                    "maximum"
-                )
-            rows.append((value, listed[0], listed[1]))
-        found.append(SizeClass(one.attribute, tuple(rows)))
+    found: list[Rule] = [_build(Implies, one) for one in given.implies or ()]
+    found += [_build(Below, one) for one in given.below or ()]
+    found += [_build(Has, one) for one in given.has or ()]
+    found += [SizeClass(one.attribute, one.sizes) for one in given.size_class or ()]
     known = {attribute.name: attribute for attribute in attributes}
     for names in given.missing_together or ():
         found += missing_together(known, tuple(names))
     return Structure(named, tuple(found), given.empty)
 
 
-def _condition(values: Values | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple(
-        (name, tuple(map(str, given if isinstance(given, list) else [given]))) for name, given in (values or {}).items()
-    )
+def _build(kind: Callable[..., T], section: Section, *name: str) -> T:
+    """Return a role or a rule; its arguments are the keys of its section."""
+    return kind(*name, **{key: _texts(value) for key, value in section.model_dump(exclude_none=True).items()})
+
+
+def _texts(value: Any) -> Any:
+    """Return a value of a section as roles and rules take it: the values of attributes as texts."""
+    if isinstance(value, dict):
+        return {name: _texts(given if isinstance(given, list) else [given]) for name, given in value.items()}
+    if isinstance(value, list):
+        return tuple(map(str, value))
+    return float(value) if isinstance(value, Decimal) else value

@@ -596,7 +596,7 @@ def missing_together(attributes: Mapping[str, Attribute], names: tuple[str, ...]
     for name in names:
         check_condition(((name, ()),), attributes, "missing_together")
         if attributes[name].missing is None:
-            raise SpecError(f"missing_together names {name!r}, which has no value for an empty cell (missing=…)")
+            raise SpecError(f"missing_together names {name!r}, which has no `missing`, the value for an empty cell")
     gone = {name: (str(attributes[name].missing),) for name in names}
     there = {name: tuple(value for value in attributes[name].values if value not in gone[name]) for name in names}
     return tuple(

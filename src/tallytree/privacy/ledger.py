@@ -752,7 +752,8 @@ def _refuse_other_columns(account: Account, asked: Relation) -> None:
     raise BudgetError(
         f"the ledger opened {account.name!r} for other columns, and costs for different units do not add up. Nothing "
         f"was spent.\n{differences}\nIf these columns mean the same unit, state it with "
-        f"same_unit_as={list(dict.fromkeys(needed))}, in [privacy] of a spec or as an argument of the unit in Python; "
+        f"same_unit_as = {json.dumps([*dict.fromkeys(needed)], ensure_ascii=False)}, in [privacy] of a spec or as an "
+        "argument of the unit in Python; "
         "the privacy statement repeats it. If they do not, open an account under another name with "
         "`tallytree ledger open`."
     )

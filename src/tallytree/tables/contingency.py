@@ -52,7 +52,7 @@ class HouseholdCodes(Unsharable):
         if self.starts.ndim != 1 or len(self.starts) < 1 or self.starts[0] != 0 or np.any(sizes < 0):
             raise DataError("`starts` must begin at 0 and must not decrease")
         if np.any(sizes > self.schema.max_persons):
-            raise DataError(f"a household has more persons than max_persons={self.schema.max_persons}")
+            raise DataError(f"a household has more persons than max_persons = {self.schema.max_persons}")
         rows = ((self.schema.household, self.household, len(sizes)), (self.schema.person, self.person, self.starts[-1]))
         for attributes, columns, length in rows:
             if list(columns) != [attribute.name for attribute in attributes]:

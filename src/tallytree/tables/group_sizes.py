@@ -177,7 +177,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.on_spanning_group not in ("error", "split"):
-            raise SpecError(f"on_spanning_group={self.on_spanning_group!r}; expected 'error' or 'split'")
+            raise SpecError(f"on_spanning_group is {self.on_spanning_group!r}; choose from error, split")
         if (self.quantity is None) != (self.quantity_bound is None):
             raise SpecError(
                 "quantity and quantity_bound need each other: give a column, and the public bound of one row's value"
@@ -214,11 +214,11 @@ class Options:
             raise SpecError(
                 "hierarchy is missing. It must come from a public table of regions (or from a public groups table): "
                 "taken from the microdata, a county would vanish with its only resident, which no noise can hide. If "
-                "the list of regions in the microdata is public knowledge anyway, say regions_are_public=True; the "
+                "the list of regions in the microdata is public knowledge anyway, set regions_are_public; the "
                 "privacy statement will repeat it"
             )
         if self.split and not self.region:
-            raise SpecError("on_spanning_group='split' needs region: the column that says where a row is")
+            raise SpecError('on_spanning_group = "split" needs region: the column that says where a row is')
 
 
 def check_groups_are_public(declared: bool) -> None:
@@ -226,7 +226,7 @@ def check_groups_are_public(declared: bool) -> None:
     if not declared:
         raise SpecError(
             "groups must be a public list: tallytree publishes the exact number of groups in every region from it, "
-            "without noise. If anyone may see that list, set groups_are_public=True. If it is a private file, such as "
+            "without noise. If anyone may see that list, set groups_are_public. If it is a private file, such as "
             "your own household records, leave groups out; tallytree then estimates the number of groups with noise"
         )
 

@@ -246,15 +246,15 @@ def _check_options(
         raise SpecError(f"on_broken_rules is {told(on_broken_rules)}; choose from refuse, keep")
     attributes = [attribute.name for attribute in (*schema.household, *schema.person)]
     if household_id in attributes:
-        raise SpecError(f"household_id={household_id!r} is an attribute of the schema; it cannot be both")
+        raise SpecError(f"the household id {household_id!r} is an attribute of the schema; it cannot be both")
     if person_order is None:
         return
     if oversize != "drop" and not (schema.structure is not None and schema.structure.roles):
-        raise SpecError("person_order says which persons oversize='drop' keeps; leave it out otherwise")
+        raise SpecError('the order of persons says which persons oversize = "drop" keeps; leave it out otherwise')
     if person_order in attributes or person_order == household_id:
         raise SpecError(
-            f"person_order={person_order!r} must be a column that is neither an attribute nor household_id: which "
-            "persons are kept may not depend on attributes, or one person could change which others are kept"
+            f"the order of persons, {person_order!r}, must be a column that is neither an attribute nor the household "
+            "id: which persons are kept may not depend on attributes, or one person could change which others are kept"
         )
 
 

@@ -55,12 +55,12 @@ TEXTS: dict[str, tuple[str, str]] = {
     "ambiguous_region": (
         NAMES,
         "a region name that several leaves have{where} ({region}): give one column per level, as in "
-        "region=['state', 'county'], or the region's id",
+        'region = ["state", "county"], or the id of the region',
     ),
     "spanning": (
         "group lies|groups lie",
         "in more than one leaf region: correct the rows, or count each (group, region) pair as a group with "
-        "on_spanning_group='split'",
+        'on_spanning_group = "split"',
     ),
     "unknown_category": (
         HAS,
@@ -81,7 +81,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "negative_quantity": (HAS, "a negative quantity ({quantity}): expected 0 or more"),
     "large_quantity": (
         HAS,
-        "a quantity above quantity_bound={bound:,} ({quantity}): raise the bound, which adds noise, or truncate the "
+        "a quantity above quantity_bound = {bound} ({quantity}): raise the bound, which adds noise, or truncate the "
         "quantities",
     ),
     "fractional_quantity": (HAS, "a fractional quantity ({quantity}): expected integers"),
@@ -98,7 +98,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "disagreeing_region": (
         "row lies|rows lie",
         "in another region than the groups table says for their group ({region}): correct one of the two tables, or "
-        "leave the region out of the microdata; groups that span regions need on_spanning_group='split'",
+        'leave the region out of the microdata; groups that span regions need on_spanning_group = "split"',
     ),
     # the groups table
     "groups_no_rows": ("", "the groups table has no rows: expected one row per group with its leaf region"),
@@ -115,9 +115,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     "not_a_number": (HAS, "something that is not a number ({column}, which has cuts): correct them"),
     "empty_cell": (
         HAS,
-        "an empty cell ({column}): fill it in, or say in the schema which value it stands for (missing=…)",
+        "an empty cell ({column}): fill it in, or say in the schema which value it stands for, as `missing`",
     ),
-    "no_order": (HAS, "no number in person_order ({column}): fill it in"),
+    "no_order": (HAS, "no number in the order of persons ({column}): fill it in"),
     "no_household": (HAS, "no household ({column}): fill it in or drop them"),
     "repeated_household": (
         "household appears|households appear",
@@ -129,12 +129,12 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "too_many_persons": (
         "household has|households have",
-        "more than max_persons={bound:,} persons: raise max_persons, which adds noise, or say which persons to leave "
-        "out with oversize='drop' (keep the first) or oversize='subsample' (keep some at random)",
+        "more than max_persons = {bound} persons: raise max_persons, which adds noise, or say which persons to leave "
+        'out with oversize = "drop" (keep the first) or oversize = "subsample" (keep some at random)',
     ),
     "broken_rule": (
         "household breaks|households break",
-        "a rule ({rule}): correct them or the rule; or measure them as they are with on_broken_rules='keep', and no "
+        'a rule ({rule}): correct them or the rule; or measure them as they are with on_broken_rules = "keep", and no '
         "synthetic household will break it",
     ),
 }
