@@ -352,7 +352,7 @@ MOST_CODE_LINES = {
     "publish": 7_656,
     "demo": 168,
     "lab": 5_009,
-    "command": 3_192,
+    "command": 3_147,
 }
 MOST_MODULES = 193
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.

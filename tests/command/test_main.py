@@ -470,3 +470,10 @@ def test_no_command_reads_a_list_of_groups_that_is_not_declared_public(folder):
         out = run(command, "release.toml", *options, folder=folder, code=2)
         assert "set groups_are_public." in " ".join(out.split())
     assert not (folder / "out").exists()
+
+
+def test_the_lists_of_commands_show_whole_sentences(folder):
+    for words in ((), ("ledger",)):
+        listed = run(*words, "--help", folder=folder).partition("Commands:\n")[2].splitlines()
+        assert listed
+        assert [line for line in listed if "..." in line or not line.endswith(".")] == []

@@ -49,7 +49,7 @@ def by_employer():
 def test_an_account_for_households_does_not_pay_for_a_release_by_employer(tmp_path):
     ledger = opened(tmp_path, rows(), "one_group")
     publish(rows(), "one_group", ledger)
-    with pytest.raises(tt.BudgetError, match=r"(?s)Nothing was spent.*'household'.*'employer'.*=\['household'\]"):
+    with pytest.raises(tt.BudgetError, match=r"""(?s)Nothing was spent.*'household'.*'employer'.* = \["household"\]"""):
         publish(by_employer(), "one_group", ledger)
     assert ledger.account("workers").spent == 1
 

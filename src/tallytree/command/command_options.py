@@ -86,14 +86,16 @@ class PlanOptions:
 
     spec: SpecPath
     suggest: Annotated[
-        Names, typer.Option(help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
+        Names, typer.Option(metavar="GOAL", help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
     ] = None
-    epsilon: Annotated[Names, typer.Option(help="Plan for this epsilon instead of the spec's. May be repeated.")] = None
+    epsilon: Annotated[
+        Names, typer.Option(metavar="EPSILON", help="Plan for this epsilon instead of the spec's. May be repeated.")
+    ] = None
     prior: Annotated[
         str | None, typer.Option(help="Use this prior instead of [plan] prior: a shape, a table or a release.")
     ] = None
     groups: Annotated[int | None, typer.Option(help="Expect this many groups, instead of [plan] groups.")] = None
-    mechanism: Annotated[Names, typer.Option(help="Plan only this mechanism. May be repeated.")] = None
+    mechanism: Annotated[Names, typer.Option(metavar="NAME", help="Plan only this mechanism. May be repeated.")] = None
     plot: Annotated[Path | None, typer.Option(help="Write a chart: .png, .svg or .html.")] = None
     report: Annotated[Path | None, typer.Option(help="Write a report: .html.")] = None
     as_json: AsJson = False
@@ -106,7 +108,10 @@ class QueryOptions:
 
     directory: ReleasePath
     region: Annotated[
-        Names, typer.Option(help="Select a region by id or name; repeat it for a sum. All regions by default.")
+        Names,
+        typer.Option(
+            metavar="REGION", help="Select a region by id or name; repeat it for a sum. All regions by default."
+        ),
     ] = None
     size: Annotated[str | None, typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')] = None
     share: Annotated[bool, typer.Option("--share", help="Compute the sizes' share of all groups there.")] = False
@@ -171,8 +176,10 @@ class EvaluateOptions:
         str | None,
         typer.Option(metavar="PREFIX", help="Prefix of the file's size columns: hh for hh1, hh2 and so on"),
     ] = None
-    mechanism: Annotated[Names, typer.Option(help="Repeat for several; all of them if not given.")] = None
-    epsilon: Annotated[Names, typer.Option(help="Repeat for several; 1 if not given.")] = None
+    mechanism: Annotated[Names, typer.Option(metavar="NAME", help="Repeat for several; all of them if not given.")] = (
+        None
+    )
+    epsilon: Annotated[Names, typer.Option(metavar="EPSILON", help="Repeat for several; 1 if not given.")] = None
     runs: Annotated[int, typer.Option(help="Runs of each mechanism with each epsilon.")] = 5
     scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0
     seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0
@@ -192,7 +199,7 @@ class EvaluateOptions:
 class AuditOptions:
     """The options of `audit`."""
 
-    mechanism: Annotated[Names, typer.Option(help="Repeat for several; all if not given.")] = None
+    mechanism: Annotated[Names, typer.Option(metavar="NAME", help="Repeat for several; all if not given.")] = None
     runs: Annotated[int | None, typer.Option(help="Number of outputs per neighbour; 10,000 by default.")] = None
     quick: Annotated[bool, typer.Option("--quick", help="Use fewer runs and settings.")] = False
     planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False

@@ -60,7 +60,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 ledger_app = typer.Typer(
-    help="What each data set may spend and has spent.", no_args_is_help=True, rich_markup_mode=None
+    help="Set and show what each data set may spend, and has spent.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(ledger_app, name="ledger")
 
@@ -92,9 +92,10 @@ def demo(
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
-    """Create data of a made-up country, release it with epsilon = 1, and verify the release.
+    """Release a made-up country with epsilon = 1, and verify it.
 
-    Its ledger is created beside the data, with epsilon = 2 in total, each time the command runs.
+    The data are created first. Their ledger is created beside the data, with epsilon = 2 in total, each time the
+    command runs.
     """
     from tallytree.command.make import run_demo
 
@@ -107,10 +108,10 @@ def demo(
 
 @app.command()
 def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Check spec and data, and list every problem with counts and how to fix it. Nothing is spent.
+    """Check spec and data, and list every problem. Nothing is spent.
 
-    The counts of problems, and the shares of rows left out, are computed from private data without noise: they are for
-    the data holder's eyes only.
+    Each problem has a count and a way to fix it. The counts of problems, and the shares of rows left out, are computed
+    from private data without noise: they are for the data holder's eyes only.
     """
     from tallytree.command.make import run_validate
 
@@ -120,9 +121,9 @@ def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> N
 @app.command()
 @with_options
 def plan(options: PlanOptions) -> None:
-    """Predict what the budget will buy on each level, from public facts alone.
+    """Predict what the budget will buy on each level.
 
-    Nothing is spent, and the microdata are not opened.
+    The prediction uses public facts alone. Nothing is spent, and the microdata are not opened.
     """
     from tallytree.command.plan_command import run_plan
 
@@ -145,7 +146,7 @@ def release(options: ReleaseOptions) -> None:
 @app.command()
 @with_options
 def synthesize(options: SynthesisOptions) -> None:
-    """Draw synthetic households and persons from a model of private ones. The budget is spent round by round.
+    """Draw synthetic households and persons like private ones. The budget is spent round by round.
 
     The ledger that the spec or --ledger names is charged. Without a ledger the command stops with exit code 3, unless
     you give --no-ledger. Rounds are stored in the folder OUT.partial until OUT is complete. It is confidential. Without
@@ -171,9 +172,10 @@ def verify(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Reproduce a release from its measurements and settings, and compare every file. Exit code 2 if one differs.
+    """Make a release again from its files, and compare them.
 
-    The end of the output lists what the files alone cannot prove.
+    Measurements and settings give every other file. The exit code is 2 if one differs. The end of the output lists what
+    the files alone cannot prove.
     """
     from dataclasses import asdict
 
@@ -202,7 +204,10 @@ def verify(
 @app.command()
 @with_options
 def query(options: QueryOptions) -> None:
-    """Query a release: sums, shares, means, ratios and differences, with error bars."""
+    """Ask a release for sums, shares, means and ratios.
+
+    Every answer has error bars. Nothing is spent.
+    """
     from tallytree.command.query import run_query
 
     run_query(options)
@@ -224,9 +229,10 @@ def report(
     entities: Annotated[str, typer.Option(help="Call entities by this plural word, such as persons.")] = "entities",
     quiet: Quiet = False,
 ) -> None:
-    """Write a report: what was published, how accurate it is, and how people are protected. Nothing is spent.
+    """Write a report on a release, for its readers. Nothing is spent.
 
-    It is one HTML file that opens from disk and loads nothing.
+    It says what was published, how accurate it is, and how people are protected. It is one HTML file that opens from
+    disk and loads nothing.
     """
     from tallytree.command.make import run_report
     from tallytree.publish.report import Words
@@ -253,7 +259,7 @@ def export(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Export a release, or synthetic households, for other software. Nothing is spent.
+    """Export a release or a synthesis for other software. Nothing is spent.
 
     A release is exported as SDMX-CSV, JSON-stat or CSV on the Web: counts and numbers of entities, with labels, units
     and both kinds of intervals. Synthetic households and persons are exported as CSV files with the column names of
@@ -266,7 +272,7 @@ def export(
 
 @app.command()
 def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """List the mechanisms: paper, measurements, kept totals, and when to use them."""
+    """List the mechanisms, and what each is for."""
     from tallytree.command import screen
     from tallytree.mechanisms import MECHANISMS
 
@@ -279,7 +285,10 @@ def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
 @app.command()
 @with_options
 def evaluate(options: EvaluateOptions) -> None:
-    """NOT PRIVATE: compare mechanisms with the truth, on made-up or public data."""
+    """NOT PRIVATE: compare mechanisms with the truth.
+
+    The data are made up or public.
+    """
     from tallytree.command.lab_commands import run_evaluate
 
     run_evaluate(options)
@@ -288,9 +297,10 @@ def evaluate(options: EvaluateOptions) -> None:
 @app.command()
 @with_options
 def audit(options: AuditOptions) -> None:
-    """NOT PRIVATE: bound the real epsilon of every mechanism, and record everything that crosses the privacy border.
+    """NOT PRIVATE: bound the real epsilon of every mechanism.
 
-    Exit code 1 if a claim is violated, or a planted defect is not caught.
+    Everything that crosses the privacy border is recorded too. Exit code 1 if a claim is violated, or a planted defect
+    is not caught.
     """
     from tallytree.command.lab_commands import run_audit
 
@@ -314,7 +324,7 @@ def ledger_open(
     delta: Delta = None,
     quiet: Quiet = False,
 ) -> None:
-    """Set the total budget of a spec's data set, once. Its name and neighbour relation come from the spec."""
+    """Set the total budget of the data set of a spec, once. Its name and neighbour relation come from the spec."""
     from tallytree.command import screen
     from tallytree.command.release_spec import ReleaseSpec
     from tallytree.command.spec import is_for_synthesis, read_budget
@@ -335,7 +345,10 @@ def ledger_show(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what each data set may spend and has spent. Confidential: for the data holder. Nothing is changed."""
+    """Show what each data set may spend and has spent.
+
+    Confidential: for the data holder. Nothing is changed.
+    """
     from dataclasses import asdict
 
     from tallytree.command import screen
@@ -359,7 +372,7 @@ def ledger_link(
     delta: Delta = None,
     quiet: Quiet = False,
 ) -> None:
-    """Set one joint total for accounts that concern the same people, once.
+    """Set one joint total for accounts on the same people, once.
 
     Each release is then charged to its own account and must fit into the joint total too. See docs/ledger.md for what
     the sum guarantees.
@@ -381,7 +394,10 @@ def ledger_record(
         typer.Option(metavar="NUMBER", help="The reservation that paid; by default found from the measurements."),
     ] = None,
 ) -> None:
-    """Record which release a reservation paid for, if that failed when the release was saved. Nothing is spent."""
+    """Record which release a reservation paid for.
+
+    This is needed only if it failed when the release was saved. Nothing is spent.
+    """
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
     from tallytree.publish.run_folder import record
@@ -399,10 +415,11 @@ def ledger_anchor(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show the last entries of a ledger that lost its anchor and, with --accept, write a new anchor.
+    """Show a ledger that lost its anchor, or write a new anchor.
 
-    Without an anchor, missing entries at the end cannot be detected. Before you accept the last entries, compare them
-    with the releases that you know of: the budget that a missing entry reserved is spent, and would be spent again.
+    It shows the last entries. With --accept it writes the anchor. Without an anchor, missing entries at the end cannot
+    be detected. Before you accept the last entries, compare them with the releases that you know of: the budget that a
+    missing entry reserved is spent, and would be spent again.
     """
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
