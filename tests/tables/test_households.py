@@ -160,7 +160,7 @@ def test_every_problem_is_told_at_once_and_none_with_a_value():
         "1 row has no household (column 'home' of the persons table)": 1,
         "1 household appears more than once in the households table (column 'home')": 1,
         "2 persons live in a household that is not in the households table (column 'home')": 2,
-        "1 household has more than max_persons=3 persons": 1,
+        "1 household has more than max_persons = 3 persons": 1,
     }
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
@@ -176,7 +176,7 @@ def test_every_problem_is_told_at_once_and_none_with_a_value():
             HOMES,
             PEOPLE.set_column(3, "line", pa.array(["1", "x", None, "2", "3", "4"])),
             {"oversize": "drop", "person_order": "line"},
-            "2 rows have no number in person_order",
+            "2 rows have no number in the order of persons",
         ),
     ],
 )
@@ -206,7 +206,7 @@ def test_tables_without_rows_are_valid(kind):
         ({"person_order": "line"}, "leave it out otherwise"),
         ({"oversize": "subsample", "person_order": "line"}, "leave it out otherwise"),
         ({"oversize": "drop", "person_order": "sex"}, "may not depend on attributes"),
-        ({"oversize": "drop", "person_order": "home"}, "neither an attribute nor household_id"),
+        ({"oversize": "drop", "person_order": "home"}, "neither an attribute nor the household id"),
         ({"homes": "nowhere.csv"}, "no file matches"),
         ({"people": 12}, "persons is of type int"),
     ],

@@ -751,9 +751,8 @@ def _refuse_other_columns(account: Account, asked: Relation) -> None:
     needed = [*asked.unit.same_unit_as, *(name for before, _ in other.values() for name in before or (ABSENT,))]
     raise BudgetError(
         f"the ledger opened {account.name!r} for other columns, and costs for different units do not add up. Nothing "
-        f"was spent.\n{differences}\nIf these columns mean the same unit, state it with "
-        f"same_unit_as = {json.dumps([*dict.fromkeys(needed)], ensure_ascii=False)}, in [privacy] of a spec or as an "
-        "argument of the unit in Python; "
+        f"was spent.\n{differences}\nIf these columns mean the same unit, state it in [privacy] of a spec or in "
+        f"Python as argument of the unit: same_unit_as = {json.dumps([*dict.fromkeys(needed)], ensure_ascii=False)}; "
         "the privacy statement repeats it. If they do not, open an account under another name with "
         "`tallytree ledger open`."
     )
