@@ -100,33 +100,30 @@ def summary(found: Audit) -> str:
 
 
 def results_table(found: Audit) -> str:
-    """For each mechanism, unit and budget the largest bounds over all settings."""
+    """For each mechanism and claim the largest bounds over all units and settings."""
     lines = [
-        "| audited | unit | claimed ε | exact | measurements | counts | command | settings | verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| audited | claimed ε | exact | measurements | counts | command | settings | verdict |",
+        "|---|--:|--:|--:|--:|--:|--:|---|",
     ]
-    for (name, unit, claimed, delta), rows in _alike(found.rows, "name", "unit", "claimed", "delta").items():
-        shown = f"{claimed:.2f}" + ("" if delta == 0 else f" (δ = {delta:g})")
+    for (name, claimed), rows in _alike(found.rows, "name", "claimed").items():
         cells = (largest(rows, column) for column in ("exact", "measurements", "counts", "command"))
         name = f"`{name}`" if rows[0].part == "release" else name
-        lines.append(f"| {name} | `{unit}` | {shown} | {' | '.join(cells)} | {len(rows)} | {verdict(rows)} |")
+        lines.append(f"| {name} | {claimed:.2f} | {' | '.join(cells)} | {len(rows)} | {verdict(rows)} |")
     return "\n".join(lines)
 
 
 def border_table(found: Audit) -> str:
-    """For each mechanism and unit all pairs."""
+    """For each mechanism all pairs, over both units."""
     lines = [
-        "| compared | unit | settings | pairs | whole releases | queries | largest change | largest loss | flagged |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| compared | settings | pairs | whole releases | queries | largest change | largest loss | flagged |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for (name, unit), rows in _alike(found.border, "name", "unit").items():
+    for (name,), rows in _alike(found.border, "name").items():
         sums = (sum(getattr(row, column) for row in rows) for column in ("pairs", "published", "queries"))
         numbers = " | ".join(f"{number:,}" for number in (len(rows), *sums))
         shown = f"`{name}`" if rows[0].name != "rounds of synthesis" else name
         flagged = sum(row.flagged for row in rows)
-        lines.append(
-            f"| {shown} | `{unit}` | {numbers} | {largest(rows, 'change')} | {largest(rows, 'loss')} | {flagged} |"
-        )
+        lines.append(f"| {shown} | {numbers} | {largest(rows, 'change')} | {largest(rows, 'loss')} | {flagged} |")
     return "\n".join(lines)
 
 
