@@ -1,4 +1,4 @@
-"""The experiments behind docs/coc.md: NOT PRIVATE, on public and made-up data.
+"""The experiments behind docs/papers.md: NOT PRIVATE, on public and made-up data.
 
     python -m experiments.coc --data DIRECTORY [--runs 5] [--part PART] [--results coc-results] [--out docs/figures]
     python -m experiments.coc --data DIRECTORY --part single --runs 1     the cheapest of them

@@ -3,7 +3,7 @@
     python -m experiments.interval_coverage --data DIRECTORY                       some minutes on two idle cores
     python -m experiments.interval_coverage --data DIRECTORY --quick --out FILE    one run, small data; under a minute
 
-The table goes to docs/coverage.csv, or to FILE. Files that are not in DIRECTORY (see docs/datasets.md) are named and
+The table goes to docs/coverage.csv, or to FILE. Files that are not in DIRECTORY (see docs/evaluate.md) are named and
 left out; without --data that is all of them.
 
 Coverage differs by kind of cell (a zero beyond the largest group is easy, a lone cluster is hard), so it is given by

@@ -1,4 +1,4 @@
-"""The experiments behind docs/pgsr.md: NOT PRIVATE, on made-up data.
+"""The experiments behind docs/papers.md: NOT PRIVATE, on made-up data.
 
     python -m experiments.pgsr [--runs 3] [--results pgsr-results] [--out docs/figures]
     python -m experiments.pgsr --quick --out FOLDER     small data and short limits, to try it

@@ -1,4 +1,4 @@
-"""NOT PRIVATE: from the lines of `experiments.plausible` to the tables of docs/plausibility.md: pure functions."""
+"""NOT PRIVATE: from the lines of `experiments.plausible` to the tables of docs/synthesis-accuracy.md."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def methods_for(hierarchy: Hierarchy, totals: Integers | None, max_size: int) ->
     have on average less than a tenth of a group per size, with least absolute deviations, which are more accurate for
     lists too. Without public totals it is cumulative.
 
-    On 608 cases (real and made-up regions, four budgets; see docs/coc.md) this rule names the best method in more than
+    On 608 cases (real and made-up regions, four budgets; see docs/papers.md) this rule names the best method in over
     five of six. Rules that also use the noise are hardly better. The rule misses long sparse tails behind many small
     groups, such as group quarters among households: no public fact shows them.
     """
