@@ -342,7 +342,7 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_345,
+    "core and domain": 2_353,
     "tables": 2_803,
     "privacy": 3_031,
     "estimate": 4_535,
@@ -357,7 +357,7 @@ MOST_CODE_LINES = {
 MOST_MODULES = 193
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (31, 4_395)  # modules, code lines
+MOST_TO_READ = (31, 4_403)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",

@@ -1,5 +1,9 @@
 """pandas and polars in and out: the same counts whichever frame the rows come in, and tables that both take."""
 
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -10,6 +14,7 @@ import tallytree as tt
 ROWS = {"home": [1, 1, 2, 3, 3, 3, 4], "county": ["01", "01", "01", "02", "02", "02", "02"], "n": [2, 1, 1, 4, 1, 1, 2]}
 REGIONS = {"state": ["A", "A"], "county": ["01", "02"]}
 HOMES = {"home": [1, 2, 3, 4, 5], "county": ["01", "01", "02", "02", "02"]}
+NUMPY_NUMBERS = (np.int8, np.uint16, np.int64, np.float16, np.float32, np.float64, np.longdouble)
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame}
 
 
@@ -34,3 +39,36 @@ def test_released_tables_come_out_as_frames_with_their_numbers():
         assert pl.from_arrow(table).to_dicts() == table.to_pylist()
         assert table.to_pandas().to_dict("records") == table.to_pylist()
     assert release.table().to_pandas()["region"].tolist()[-1] == "02"  # and not the number 2
+
+
+@pytest.mark.parametrize(
+    "number", [1, 1.0, "1", Decimal(1), Fraction(1), *(kind(1) for kind in NUMPY_NUMBERS)], ids=repr
+)
+def test_budgets_take_every_kind_of_number(number):
+    assert tt.Budget(number) == tt.Budget(epsilon=1)
+    assert tt.Budget(rho=number, delta="1e-9") == tt.Budget(rho=1, delta="1e-9")
+
+
+def test_a_number_of_numpy_is_the_decimal_that_it_shows():
+    assert tt.Budget(np.float32(0.1)) == tt.Budget(np.float16(0.1)) == tt.Budget(np.float64(0.1)) == tt.Budget("0.1")
+
+
+@pytest.mark.parametrize("number", [True, np.bool_(True), np.array([1]), np.complex128(1), np.float64("nan"), None])
+def test_what_is_no_number_is_no_budget(number):
+    with pytest.raises(tt.BudgetError):
+        tt.Budget(number)
+
+
+@pytest.mark.parametrize(("size", "level"), [(np.int32(5), Decimal("0.9")), (np.uint8(5), np.float32(0.9))])
+def test_a_release_made_with_numbers_of_numpy_is_the_one_made_with_those_of_python(size, level, tmp_path):
+    def made(max_size, quantity_bound, confidence, budget):
+        tree = tt.Hierarchy.from_levels(REGIONS, ["state", "county"])
+        how = {"group": "home", "region": "county", "quantity": "n", "quantity_bound": quantity_bound}
+        private = tt.read(pa.table(ROWS), hierarchy=tree, max_size=max_size, **how)
+        return tt.release(private, budget=tt.Budget(budget), unit="one_entity", confidence=confidence)
+
+    plain, given = made(5, 4, 0.9, 1), made(size, np.int64(4), level, np.int64(1))
+    assert given.measurements.neighbours == plain.measurements.neighbours
+    assert given.error_bars.confidence == plain.error_bars.confidence == 0.9
+    given.save(tmp_path / "release")
+    assert tt.verify(tmp_path / "release").ok

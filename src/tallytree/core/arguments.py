@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
-from tallytree.core.numbers import short
+from tallytree.core.numbers import as_plain, short
 
 LONGEST_PATH, LONGEST_NAME = 4096, 255  # characters of a path and bytes of a name: limits of operating systems
 
@@ -122,15 +122,19 @@ _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def expecting(**kinds: Kind) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Make a function refuse arguments of the wrong kind; it checks arguments without a kind itself."""
+    """Make a function refuse arguments of the wrong kind; it checks arguments without a kind itself.
+
+    It gets the numbers of NumPy as Python's own, so that they can be compared, hashed and written like these.
+    """
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
         @wraps(function)
         def checked(*given: Given.args, **named: Given.kwargs) -> Result:
-            for name, value in bind(function, given, named).items():
+            plain: Any = [as_plain(value) for value in given], {key: as_plain(value) for key, value in named.items()}
+            for name, value in bind(function, *plain).items():
                 if name in kinds:
                     expect(value, kinds[name], name)
-            return function(*given, **named)
+            return function(*plain[0], **plain[1])
 
         return checked
 

@@ -22,12 +22,12 @@ from typing import Any, Literal
 
 from tallytree.core.arguments import told
 from tallytree.core.errors import BudgetError
-from tallytree.core.numbers import exact_number, short
+from tallytree.core.numbers import EXACT, exact_number, short
 from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise import NoiseKind
 
 Currency = Literal["epsilon", "rho"]
-Number = Fraction | Decimal | int | float | str
+Number = Fraction | Decimal | int | float | str  # or a number of NumPy
 
 NOISE_FOR: dict[Currency, NoiseKind] = {"epsilon": "discrete_laplace", "rho": "discrete_gaussian"}
 
@@ -40,7 +40,7 @@ def exact(value: Number, what: str) -> Fraction:
     >>> exact(0.1, "epsilon"), exact("1/3", "share")
     (Fraction(1, 10), Fraction(1, 3))
     """
-    if isinstance(value, bool) or not isinstance(value, Fraction | Decimal | int | float | str):
+    if isinstance(value, bool) or not isinstance(value, EXACT):
         raise BudgetError(f"{what} must be a number or a decimal text, not {type(value).__name__}")
     try:
         return exact_number(value)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly
+from tallytree.core.numbers import EXACT
 from tallytree.estimate.checks import integer_table
 from tallytree.privacy.measurements import Measurements
 
@@ -104,7 +104,7 @@ def recommended(reach: Mapping[Kind, int]) -> Kind | None:
 
 def checked_level(level: object) -> float:
     """Return a level of confidence from 0.5 to 0.9999; refuse anything else with a SpecError."""
-    if isinstance(level, bool) or not isinstance(level, Real) or not 0.5 <= level <= 0.9999:  # type: ignore[operator]
+    if isinstance(level, bool | str) or not isinstance(level, EXACT) or not 0.5 <= level <= 0.9999:  # type: ignore[operator]
         raise SpecError(
             f"the level of an interval is {told(level)}; expected a number from 0.5 to 0.9999, such as 0.95"
         )
