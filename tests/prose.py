@@ -163,6 +163,7 @@ def sentences(text):
     """The sentences of a text, without what stands in backticks, links and brackets of citations."""
     plain = re.sub(r"`[^`]*`", "X", text)
     plain = re.sub(r"\]\([^)]*\)", "]", plain)
+    plain = re.sub(r"(?<=[.!?:;])(?:\*+|\))(?=\s)", "", plain)  # the end of emphasis or of a bracket
     return re.split(r"(?<=[.!?:;])\s+(?=[A-Z*\[“(])|\n\s*\n", plain)
 
 
