@@ -342,14 +342,14 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_353,
+    "core and domain": 2_359,
     "tables": 2_803,
     "privacy": 3_031,
     "estimate": 4_535,
     "mechanisms": 1_654,
     "synthesis": 2_482,
     "planning": 1_471,
-    "publish": 7_656,
+    "publish": 7_702,
     "demo": 168,
     "lab": 5_009,
     "command": 3_147,

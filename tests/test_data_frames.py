@@ -1,5 +1,6 @@
 """pandas and polars in and out: the same counts whichever frame the rows come in, and tables that both take."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -72,3 +73,71 @@ def test_a_release_made_with_numbers_of_numpy_is_the_one_made_with_those_of_pyth
     assert given.error_bars.confidence == plain.error_bars.confidence == 0.9
     given.save(tmp_path / "release")
     assert tt.verify(tmp_path / "release").ok
+
+
+@pytest.fixture(scope="module")
+def by_tenure():
+    rows = {**ROWS, "tenure": ["own", "own", "own", "rent", "rent", "rent", "own"]}
+    tree = tt.Hierarchy.from_levels(REGIONS, ["state", "county"])
+    tenure = tt.Category("tenure", ["own", "rent"], decided_by="group")
+    private = tt.read(pa.table(rows), group="home", region="county", hierarchy=tree, max_size=5, by=[tenure])
+    areas = {"districts": {"West": ["01"], "All": ["01", "02"]}}
+    return tt.release(private, budget=tt.Budget(1), unit="one_entity", areas=areas)
+
+
+TABLES = ("counts", "entities", "areas")
+
+
+@pytest.mark.parametrize("of", TABLES)
+def test_frames_have_the_rows_and_columns_of_the_table(by_tenure, of):
+    rows = by_tenure.table(of=of)
+    assert by_tenure.to_arrow(of=of).equals(rows)
+    assert by_tenure.to_polars(of=of).to_dicts() == rows.to_pylist()
+    frame = by_tenure.to_pandas(of=of)
+    assert frame.to_dict("records") == rows.to_pylist()
+    assert list(frame.attrs["columns"]) == list(frame.columns)
+    assert frame.attrs["columns"]["count" if of != "entities" else "entities"].startswith("number of")
+
+
+@pytest.mark.parametrize("of", TABLES)
+@pytest.mark.parametrize("level", [None, "nation", "state", "county"])
+@pytest.mark.parametrize("by", [None, {}, {"tenure": "rent"}, {"tenure": "all"}])
+def test_a_level_and_values_of_categories_select_the_rows_that_have_them(by_tenure, of, level, by):
+    if (of == "areas" and level is not None) or level == "nation":
+        with pytest.raises(tt.SpecError):
+            by_tenure.table(level, by, of=of)
+        return
+    expected = [
+        row
+        for row in by_tenure.table(of=of).to_pylist()
+        if (level is None or row["level"] == level) and all(row[name] == value for name, value in (by or {}).items())
+    ]
+    assert expected
+    assert by_tenure.table(level, by, of=of).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [({"level": "couny"}, "county"), ({"by": {"tenur": "own"}}, "tenure"), ({"by": {"tenure": "buy"}}, "own")],
+)
+def test_an_unknown_level_or_value_is_refused_with_the_nearest_one(by_tenure, wrong, hint):
+    with pytest.raises(tt.SpecError, match=hint):
+        by_tenure.to_pandas(**wrong)
+
+
+def test_a_release_in_memory_verifies_and_a_changed_one_does_not(by_tenure, tmp_path):
+    assert by_tenure.release_id is None
+    checked = tt.verify(by_tenure)
+    assert checked.ok
+    assert by_tenure.release_id is None  # nothing was saved
+    assert by_tenure.save(tmp_path / "release") == checked.release_id
+    assert tt.verify(tt.Release.load(tmp_path / "release"), id=checked.release_id).ok
+    counts = by_tenure.counts.copy()
+    counts[-1, 0] += 1
+    assert not tt.verify(replace(by_tenure, counts=counts)).ok
+
+
+@pytest.mark.parametrize("wrong", [3, None, {"a": 1}])
+def test_only_a_directory_or_a_release_can_be_verified(wrong):
+    with pytest.raises(tt.SpecError, match="a path or a Release"):
+        tt.verify(wrong)

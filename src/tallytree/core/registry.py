@@ -1,11 +1,16 @@
-"""Rows by name. Rows for comparison only are in the lab, and are imported when one of them is requested."""
+"""Rows by name, and modules of extras.
+
+Rows for comparison only are in the lab, and are imported when one of them is requested.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from tallytree.core.errors import SpecError
 
 Row = TypeVar("Row")
 
@@ -32,3 +37,11 @@ class Registry(Mapping[str, Row]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+
+def import_extra(module: str, purpose: str, install: str) -> Any:
+    """Return a module that the base install does not have, or raise a SpecError that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise SpecError(f"{purpose} needs {module.partition('.')[0]}: pip install '{install}'") from None

@@ -7,11 +7,12 @@ reports all come from the same description. Everything in them is public.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ PARTITIONED = (
     "level; there are no CSV files"
 )
 KEYS = ("region", "kind", "area", "size", "household_id", "question", "cell")  # columns that identify a row
+NOTHING: Mapping[str, str] = MappingProxyType({})
 LABELS = {
     "count": "number of groups",
     "entities": "number of entities, large groups capped",
@@ -121,6 +123,12 @@ class Table:
     # ---------------------------------------------------------------- descriptions
 
     @property
+    def descriptions(self) -> dict[str, str]:
+        """Return the description of each column, by its name."""
+        columns: tuple[Key | Measure, ...] = (*self.keys, *self.measures)
+        return {column.name: column.description for column in columns}
+
+    @property
     def schema(self) -> Any:
         """Return the Arrow schema; descriptions and confidence levels are in the metadata of its fields."""
         import pyarrow as pa
@@ -207,11 +215,15 @@ class Table:
         """Return all places."""
         return range(self.parts[0][1].start, self.parts[-1][1].stop)
 
-    def whole(self) -> Any:
-        """Return all rows, including zeros, as one pyarrow Table."""
+    def whole(self, places: range | None = None, having: Mapping[str, str] = NOTHING) -> Any:
+        """Return all rows of some places, including zeros, as one pyarrow Table: those `having` these texts in keys."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        return pa.concat_tables([self.schema.empty_table(), *self.batches(zeros=True)]).combine_chunks()
+        found = list(self.batches(places, zeros=True))
+        for name, text in having.items():
+            found = [rows.filter(pc.equal(rows[name], text)) for rows in found]
+        return pa.concat_tables([self.schema.empty_table(), *found]).combine_chunks()
 
     def write(self, folder: Path, progress: Progress = silent, *, csv: bool) -> list[str]:
         """Write all parts on all cores, and with `csv` one CSV file of all rows; return the file names."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tallytree.core.arguments import FLAG, PATH, TEXT, expecting, optional
+from tallytree.core.arguments import FLAG, PATH, TEXT, either, expect, expecting, instance, optional
 from tallytree.core.display import page, table
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import quoted
@@ -45,6 +45,7 @@ from tallytree.publish.untrusted import MOST_ROWS, ParquetRows, check_regular, r
 if TYPE_CHECKING:
     from tallytree.publish.microdata.synthesis_checks import SynthesisChecks
     from tallytree.publish.release.release_checks import ReleaseChecks
+    from tallytree.publish.release.value import Release
 
 FEWEST_DIGITS = 8  # of an id
 REGULAR = "all files are regular files of a plausible size"
@@ -121,9 +122,9 @@ class Verification:
         return page(self.verdict, facts, checks + assumptions if beyond else checks)
 
 
-@expecting(directory=PATH, id=optional(TEXT), typical=FLAG)
+@expecting(id=optional(TEXT), typical=FLAG)
 def verify(
-    directory: str | PathLike[str],
+    directory: str | PathLike[str] | Release,
     *,
     id: str | None = None,  # noqa: A002
     typical: bool = True,
@@ -137,8 +138,8 @@ def verify(
 
     Parameters
     ----------
-    directory : path
-        The directory.
+    directory : path or Release
+        The directory, or a release in memory. A release is written to a temporary directory first, which is verified.
     id : str, optional
         The id printed at release, or its first 8 or more digits. With it, `verify` also checks that this is that very
         release.
@@ -158,8 +159,25 @@ def verify(
         If there is no such directory.
     SpecError
         If `id` is not an id.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"home": [1, 1, 2, 3], "county": ["X", "X", "X", "Y"]})
+    >>> counties = tt.Hierarchy.from_levels({"county": ["X", "Y"]}, ["county"])
+    >>> sizes = tt.read(rows, group="home", region="county", hierarchy=counties, max_size=3)
+    >>> tt.verify(tt.release(sizes, budget={"epsilon": 1}, unit="one_entity")).ok
+    True
     """
-    folder = Path(directory)
+    if not PATH.holds(directory):
+        from tallytree.publish.release.files import write_release
+        from tallytree.publish.release.value import Release
+
+        expect(directory, either(PATH, instance(Release)), "directory")
+        with TemporaryDirectory(prefix="tallytree-verify-") as home:
+            write_release(directory, Path(home, "release"), progress=progress)  # type: ignore[arg-type]
+            return verify(Path(home, "release"), id=id, typical=typical, progress=progress)
+    folder = Path(directory)  # type: ignore[arg-type]
     if not folder.is_dir():
         raise ReleaseError(f"there is no release directory at {folder}")
     wanted = None if id is None else _checked_id(id)

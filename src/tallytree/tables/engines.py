@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tallytree.core.errors import DataError, SpecError
+from tallytree.core.registry import import_extra
 from tallytree.tables import spark
 from tallytree.tables.address import POSTGRES, WHERE, Source
 from tallytree.tables.guard import guarded
@@ -256,11 +257,7 @@ def _what_failed(error: Exception) -> str | None:
 
 
 def _psycopg() -> Any:
-    try:
-        import psycopg
-    except ImportError:
-        raise SpecError("PostgreSQL needs psycopg: pip install 'tallytree[engines]'") from None
-    return psycopg
+    return import_extra("psycopg", "PostgreSQL", "tallytree[engines]")
 
 
 def _postgres_backend() -> Any:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from importlib import import_module
 from math import ceil
 from typing import Any
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.kernels import kernel
+from tallytree.core.registry import import_extra
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import SUM_LIMIT, Weights, integer_table, integer_weights
 
@@ -150,10 +150,7 @@ def _table(costs: Integers, starts: Integers, region: int) -> Integers:
 
 def cheapest_split(tables: Sequence[Sequence[tuple[int, int]]], value: int) -> int:
     """Return φ(value): the least sum of costs over one (value, cost) pair per table whose values add up."""
-    try:
-        cp_model: Any = import_module("ortools.sat.python.cp_model")
-    except ImportError:
-        raise SpecError("this needs OR-tools: pip install 'tallytree[solvers]'") from None
+    cp_model = import_extra("ortools.sat.python.cp_model", "this", "tallytree[solvers]")
     model = cp_model.CpModel()
     parts, charges = [], []
     for table in tables:

@@ -15,7 +15,6 @@ relaxation.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
 from time import monotonic
 from typing import Any
 
@@ -24,9 +23,11 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.registry import import_extra
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.checks import Weights, integer_table, integer_weights
 
+SOLVERS = "tallytree[solvers]"
 MOST_CELLS = 4_000  # of an exact program, regions × sizes: some seconds for SCIP; twice as many take minutes
 MOST_SECONDS = 120.0  # that SCIP may take
 PROOF_TOLERANCE = 1e-6  # how far, relatively, the proof may fall short where unequal weights make costs large
@@ -125,7 +126,7 @@ def _proven(program: _Program) -> Integers:
     """Return SCIP's optimum, with lines added until its own bound proves it."""
     if reason := too_large(program.noisy.size):
         raise SpecError(reason)
-    scip = _solver("pyscipopt", "SCIP")
+    scip = import_extra("pyscipopt", "SCIP", SOLVERS)
     noisy = program.noisy.ravel().tolist()
     heaviest = int(program.weights.max(initial=1))
     model = scip.Model()
@@ -169,7 +170,7 @@ def _proven(program: _Program) -> Integers:
 
 def _relaxed(program: _Program) -> NDArray[np.float64]:
     """Return Clarabel's real optimum."""
-    clarabel, sparse = _solver("clarabel", "Clarabel"), _solver("scipy.sparse", "SciPy")
+    clarabel, sparse = (import_extra(name, "this", SOLVERS) for name in ("clarabel", "scipy.sparse"))
     noisy, cells = program.noisy.ravel(), program.noisy.size
     rows, columns, values, right = [], [], [], []
     for number, (where, coefficients, bound) in enumerate([*program.equal, *program.at_most]):
@@ -197,10 +198,3 @@ def _relaxed(program: _Program) -> NDArray[np.float64]:
 
 def _rounded(real: NDArray[np.float64]) -> Integers:
     return np.maximum(np.floor(real + 0.5), 0).astype(np.int64)
-
-
-def _solver(module: str, name: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        raise SpecError(f"this needs {name}: pip install 'tallytree[solvers]'") from None

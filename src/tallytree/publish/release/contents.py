@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
-from tallytree.core.names import briefly
+from tallytree.core.errors import SpecError
+from tallytree.core.names import briefly, did_you_mean
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities, size_label
 from tallytree.mechanisms import Mechanism
@@ -20,7 +22,7 @@ from tallytree.publish.release.areas import Area
 from tallytree.publish.release.descriptions import capped_sizes, count_description, entity_description, open_description
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
 from tallytree.publish.release.fallback import Fallback
-from tallytree.publish.release.queries import area_scopes, unions_of
+from tallytree.publish.release.queries import By, area_scopes, level_named, read_by, unions_of
 from tallytree.publish.release.table_layout import (
     COUNTS,
     ENTITIES,
@@ -31,8 +33,9 @@ from tallytree.publish.release.table_layout import (
     is_small,
     parts,
 )
-from tallytree.publish.table import Key, Measure, Table
+from tallytree.publish.table import NOTHING, Key, Measure, Table
 
+Tables = Literal["counts", "entities", "areas"]
 GROUPS = "groups"  # a unit
 NO_ZEROS = "; cells that are zero are left out"
 LEFT_OUT = (
@@ -168,30 +171,66 @@ class ReleaseContents:
             rows=self._area_rows,
         )
 
-    def table(self) -> Any:
-        """Return a pyarrow Table, one row per region and size: level, region (its id), name, size, count, intervals.
+    def table(self, level: str | None = None, by: By = None, *, of: Tables = "counts") -> Any:
+        """Return the rows of a published table as a pyarrow Table.
 
-        With categories there is a column for each after the name, and rows for "all", the sums over its values.
+        Ends of intervals are `lower` and `upper` (guaranteed), `typical_lower` and `typical_upper`. A column that the
+        release cannot fill is null, and the description in its metadata says why.
 
-        `lower` and `upper` are guaranteed, `typical_lower` and `typical_upper` typical; a column that the release
-        cannot fill is null, and the description in its metadata says why.
+        Parameters
+        ----------
+        level : str, optional
+            The name of a level. All levels by default.
+        by : mapping, optional
+            Values of categories, such as ``{"tenure": "rented"}``, or "all" for the sum over a category's values. A
+            category that is not named has all its rows.
+        of : {"counts", "entities", "areas"}, default "counts"
+            Which table: groups by region and size, entities by region, or groups by custom area and size.
+
+        Returns
+        -------
+        pyarrow.Table
+            One row per region and size: level, region (its id), name, categories, size, count and intervals. Entities
+            have one row per region, and areas have `kind` and `area` in place of the region.
+
+        Raises
+        ------
+        SpecError
+            If the level, a category or the table is unknown.
+
+        Examples
+        --------
+        >>> release.table(level="county").column("region").unique().to_pylist()
+        ['X', 'Y']
+        >>> release.table(of="entities").column_names[:5]
+        ['level', 'region', 'name', 'entities', 'open_groups']
         """
-        return self.counts_table.whole()
+        read_by(by, self.hierarchy.by)  # refuses what it does not know
+        table, places = self._described(of), None
+        if level is not None:
+            if of == "areas":
+                raise SpecError(f"areas have no levels, so level = {told(level)} cannot name one")
+            rows, slots = level_named(level, self.hierarchy.regions), len(self.rows.values)
+            places = range(rows.start * slots, rows.stop * slots)
+        return table.whole(places, by or NOTHING)
+
+    def _described(self, of: str) -> Table:
+        """Return a published table with its description; refuse an unknown name."""
+        if of not in get_args(Tables):
+            raise SpecError(f"there is no table {told(of)}; {did_you_mean(str(of), get_args(Tables))}")
+        return {"counts": self.counts_table, "entities": self.entity_table, "areas": self.areas_table}[of]
 
     def entities_table(self) -> Any:
-        """One row per region: a pyarrow Table with level, region (its id), name, entities, open_groups and intervals.
+        """Return the number of entities of every region as a pyarrow Table; short for ``table(of="entities")``.
 
         `open_groups` are those of the last size or more, which count as that size: where there are any, the number of
-        entities is a lower bound. Columns of intervals, and of categories, are as in `table`.
+        entities is a lower bound.
         """
-        return self.entity_table.whole()
+        return self.table(of="entities")
 
     def area_table(self) -> Any:
-        """Return a pyarrow Table, one row per published area and size: kind, area, size, count, the same intervals.
-
-        With categories there are columns and rows for these as in `table`.
-        """
-        return self.areas_table.whole()
+        """Return the counts of every published area as a pyarrow Table; short for ``table(of="areas")``."""
+        return self.table(of="areas")
 
     # ---------------------------------------------------------------- columns
 

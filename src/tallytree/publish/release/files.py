@@ -103,6 +103,8 @@ def write_release(
     progress: Progress = silent,
 ) -> str:
     """Write all files and return the release's id; call `named` with the id before the directory is in place."""
+    if release.partial:
+        raise ReleaseError("a part of a release cannot be saved; load all of it with Release.load")
 
     def fill(folder: Path) -> list[str]:
         names = write_files(release, folder, progress)

@@ -146,17 +146,22 @@ def named_regions(regions: Regions, hierarchy: Hierarchy) -> list[int]:
     return [names.find(text) for text in texts]
 
 
+def level_named(level: str, hierarchy: Hierarchy) -> slice:
+    """Return the rows of a level's regions."""
+    if level not in hierarchy.levels:
+        raise SpecError(f"there is no level {told(level)}; {did_you_mean(str(level), hierarchy.levels)}")
+    return hierarchy.level_slice(hierarchy.levels.index(level))
+
+
 def regions_of_level(hierarchy: Hierarchy, level: str, within: Regions = None) -> list[str]:
     """Return the ids of all regions of a level, or of those within some regions."""
-    if level not in hierarchy.levels:
-        raise SpecError(f"there is no level {told(level)}; {did_you_mean(level, hierarchy.levels)}")
+    own = level_named(level, hierarchy)
     inside = np.zeros(len(hierarchy), dtype=np.bool_)
     inside[named_regions(within, hierarchy)] = True
     for below in range(1, hierarchy.depth):
         rows = hierarchy.level_slice(below)
         inside[rows] |= inside[hierarchy.parents[rows]]
-    rows = hierarchy.level_slice(hierarchy.levels.index(level))
-    found = np.flatnonzero(inside[rows]) + rows.start
+    found = np.flatnonzero(inside[own]) + own.start
     if not len(found):
         raise SpecError(f"none of the regions of level {level!r} lies within those that were named")
     return [hierarchy.ids[region] for region in found]

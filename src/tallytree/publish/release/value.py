@@ -13,9 +13,10 @@ import numpy as np
 
 from tallytree.core.arguments import FLAG, PATH, expecting
 from tallytree.core.display import COLORS, altair, inline, page, panel_title, paragraph, styled, table
-from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.errors import SpecError
 from tallytree.core.names import quoted, shortened, visible
 from tallytree.core.progress import Progress, silent
+from tallytree.core.registry import import_extra
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import Kind
 from tallytree.privacy.relations import describe_relation
@@ -24,7 +25,7 @@ from tallytree.publish.formats import Format, export
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options, answer_queries, simultaneous_bands
 from tallytree.publish.release.areas import read_areas
-from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.contents import ReleaseContents, Tables
 from tallytree.publish.release.descriptions import MOST_SIZES, capped_sizes, cut_off, size_classes, truncation
 from tallytree.publish.release.error_bars import ENDS, in_percent
 from tallytree.publish.release.files import read_release, write_release
@@ -116,8 +117,6 @@ class Release(ReleaseContents):
         ReleaseError
             If the directory cannot be written, or the release is only a part of one.
         """
-        if self.partial:
-            raise ReleaseError("a part of a release cannot be saved; load all of it with Release.load")
         target, receipt = place_of(Path(directory)), self.measurements.receipt
         if receipt is not None:
             with warn_if_not_recorded(target, receipt):
@@ -229,6 +228,89 @@ class Release(ReleaseContents):
             If the release is too large for the format, or the directory cannot be written.
         """
         return export(self, Path(directory), to=to, progress=progress)
+
+    def to_arrow(self, level: str | None = None, by: By = None, *, of: Tables = "counts") -> Any:
+        """Return a published table, or some of its rows, as a pyarrow Table; the same as `table`.
+
+        Parameters
+        ----------
+        level, by, of
+            The rows and the table, as in `table`.
+
+        Returns
+        -------
+        pyarrow.Table
+            The rows.
+
+        Raises
+        ------
+        SpecError
+            If the level, a category or the table is unknown.
+
+        Examples
+        --------
+        >>> release.to_arrow("county").num_rows
+        6
+        """
+        return self.table(level, by, of=of)
+
+    def to_pandas(self, level: str | None = None, by: By = None, *, of: Tables = "counts") -> Any:
+        """Return a published table, or some of its rows, as a pandas DataFrame.
+
+        The descriptions of the columns are in its `attrs`.
+
+        Parameters
+        ----------
+        level, by, of
+            The rows and the table, as in `table`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The rows. A column that the release cannot fill has missing values.
+
+        Raises
+        ------
+        SpecError
+            If the level, a category or the table is unknown, or pandas is not installed.
+
+        Examples
+        --------
+        >>> frame = release.to_pandas(level="county")
+        >>> int(frame["count"].sum()) == release.total
+        True
+        """
+        rows = self.table(level, by, of=of)
+        import_extra("pandas", "to_pandas", "pandas")
+        frame = rows.to_pandas()
+        frame.attrs = {"title": self.title, "columns": self._described(of).descriptions}
+        return frame
+
+    def to_polars(self, level: str | None = None, by: By = None, *, of: Tables = "counts") -> Any:
+        """Return a published table, or some of its rows, as a polars DataFrame.
+
+        Parameters
+        ----------
+        level, by, of
+            The rows and the table, as in `table`.
+
+        Returns
+        -------
+        polars.DataFrame
+            The rows. A column that the release cannot fill has missing values.
+
+        Raises
+        ------
+        SpecError
+            If the level, a category or the table is unknown, or polars is not installed.
+
+        Examples
+        --------
+        >>> release.to_polars(level="county", of="entities").columns[:4]
+        ['level', 'region', 'name', 'entities']
+        """
+        rows = self.table(level, by, of=of)
+        return import_extra("polars", "to_polars", "polars").from_arrow(rows)
 
     def plot(self, region: str | None = None) -> Any:
         """Draw a chart of the groups of a region by size, with recommended intervals if the release has them.
