@@ -90,10 +90,10 @@ class PrivateTables(Run):
         )
 
     def part(self, schema: Schema, withheld: Fraction) -> PrivateTables:
-        """The same run for tables of some of the attributes, without the part `withheld` of the budget.
+        """Return the same run for tables of some of the attributes, without the part `withheld` of its budget.
 
-        It is another view of this run: it asks the same tables and spends from the same budget, and so can spend
-        nothing that the whole could not.
+        It is another view of this run: it asks the same tables and spends from the same budget. So it can spend nothing
+        that this one could not, and a part of a part withholds what both withhold.
         """
         sides = ((schema.household, self.schema.household), (schema.person, self.schema.person))
         if schema.max_persons != self.schema.max_persons or any(not set(some) <= set(every) for some, every in sides):
@@ -101,7 +101,7 @@ class PrivateTables(Run):
         if not 0 <= withheld <= self.left:
             raise BudgetError("the budget kept for later must be a part of the rest")
         part = object.__new__(PrivateTables)
-        part.__dict__.update(self.__dict__, schema=schema, _withheld=withheld)
+        part.__dict__.update(self.__dict__, schema=schema, _withheld=self._withheld + withheld)
         return part
 
     # ---------------------------------------------------------------- what is public

@@ -80,6 +80,18 @@ def test_a_part_spends_all_but_what_is_kept():
     assert whole.left == 0
 
 
+def test_a_part_of_a_part_withholds_what_both_withhold():
+    whole = tables()
+    some = part(part(whole, "1/2"), "1/4")
+    assert (some.left, whole.left) == (Fraction(1, 4), 1)
+    assert part(some, 0).left == Fraction(1, 4)
+    with pytest.raises(BudgetError, match="a part of the rest"):
+        part(some, "1/2")
+    with pytest.raises(BudgetError, match="is left"):
+        some.measure(Marginal("households", ("tenure",)), Fraction(3, 8))
+    assert whole.spent == 0
+
+
 def test_a_part_has_no_other_attributes_and_keeps_no_more_than_there_is():
     whole = tables()
     with pytest.raises(SpecError, match="no attribute 'county'"):
