@@ -210,3 +210,18 @@ def test_wrong_categories_in_a_spec_are_refused_with_what_was_expected(with_tenu
 def test_another_word_for_who_decides_is_refused_when_the_spec_is_read(with_tenure):
     with pytest.raises(SpecError, match="decided_by"):
         with_tenure('\n[by.tenure]\nvalues = ["a", "b"]\ndecided_by = "house"\n')
+
+
+@pytest.mark.parametrize(
+    ("data", "unit", "words"),
+    [
+        ('on_spanning_group = "split"\n', "one_group", "were split"),
+        ('entity = "person"\nrows_per_entity = 3\n', "one_group", "were dropped"),
+    ],
+)
+def test_a_unit_that_cannot_protect_the_data_is_refused_without_opening_them(write, data, unit, words):
+    text = GOOD.replace("max_size = 4", f"max_size = 4\n{data}").replace("one_entity", unit)
+    spec = ReleaseSpec.load(write(text))
+    (spec.folder / "people.csv").unlink()
+    with pytest.raises(SpecError, match=words):
+        spec.neighbours()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from tallytree.command.spec import (
     Microdata,
@@ -52,7 +52,7 @@ from tallytree.tables import GroupSizes, read
 from tallytree.tables.address import Source, paths_of
 from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.count import leaves_by_text
-from tallytree.tables.group_sizes import ROWS, Columns, Options, check_groups_are_public, region_columns
+from tallytree.tables.group_sizes import ROWS, Options, check_groups_are_public, region_columns
 from tallytree.tables.reading import groups_at_largest, lists_categories, public_rows, read_groups, rows_left_out
 from tallytree.tables.source import refuse_own_list, refuse_private_file
 from tallytree.tables.spark import keep_sessions
@@ -147,6 +147,7 @@ class ReleaseSpec(Spec):
     plan: PlanSection | None = None
     areas: dict[str, AreasSection] = Field(default_factory=dict)
     report: ReportSection = Field(default_factory=ReportSection)
+    _hierarchy: Hierarchy | None = PrivateAttr(None)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -171,7 +172,12 @@ class ReleaseSpec(Spec):
         return {choose(release.mechanism, self.neighbours()).name: release.options}
 
     def hierarchy(self) -> Hierarchy | None:
-        """Return the public hierarchy if the spec names a table for it."""
+        """Return the public hierarchy if the spec names a table for it; it is read once."""
+        if self._hierarchy is None:
+            self._hierarchy = self._read_hierarchy()
+        return self._hierarchy
+
+    def _read_hierarchy(self) -> Hierarchy | None:
         regions = self.regions
         if regions is None:
             return None
@@ -210,14 +216,6 @@ class ReleaseSpec(Spec):
             given[name] = {"values": values, "decided_by": section.decided_by, "other": section.other}
         return Categories.of(given or None)
 
-    @property
-    def categories_are_listed(self) -> bool:
-        """Return whether a public groups table has all categories."""
-        data = self.data
-        if data.groups is None or not self.by:
-            return data.groups is not None
-        return lists_categories(self.placed(data.groups), data.groups_table, self.categories())
-
     def area_files(self) -> dict[str, Path]:
         """Return the files of areas by kind."""
         found = {kind: self.folder / section.file for kind, section in self.areas.items()}
@@ -226,8 +224,10 @@ class ReleaseSpec(Spec):
         return found
 
     def options(self) -> Options:
-        """Return what is counted, and how: all public."""
-        data = self.data
+        """Return what is counted, and how, as `read` decides it from the same public facts."""
+        data, categories = self.data, self.categories()
+        table = self.placed(data.groups) if self.by and data.groups is not None else None
+        listed = table is None or lists_categories(table, data.groups_table, categories)
         named = {"group", "max_size", "quantity", "quantity_bound", "entity", "rows_per_entity"}
         return Options(
             region=region_columns(data.region),
@@ -235,7 +235,8 @@ class ReleaseSpec(Spec):
             on_spanning_group=data.on_spanning_group,
             with_groups=data.groups is not None,
             regions_are_public=data.regions_are_public,
-            by=self.categories(),
+            categories=categories,
+            categories_listed=listed,
             **data.model_dump(include=named),
         )
 
@@ -244,14 +245,10 @@ class ReleaseSpec(Spec):
         """Return the hierarchy and each leaf's number of groups if public; microdata are not opened."""
         data = self.data
         if data.groups is not None:
-            refuse_own_list(self.placed(data.source), data.table, self.placed(data.groups), data.groups_table)
-            found = read_groups(
-                self.placed(data.groups),
-                self.options(),
-                table=data.groups_table,
-                memory_limit=data.memory_limit,
-            )
-            return found if self.categories_are_listed else (found[0].by_category(self.categories()), None)
+            groups, options = self.placed(data.groups), self.options()
+            refuse_own_list(self.placed(data.source), data.table, groups, data.groups_table)
+            tree, totals = read_groups(groups, options, table=data.groups_table, memory_limit=data.memory_limit)
+            return (tree, totals) if options.public_totals else (tree.by_category(options.categories), None)
         hierarchy = self.hierarchy()
         if hierarchy is None:
             raise SpecError(
@@ -358,19 +355,7 @@ class ReleaseSpec(Spec):
             parts["rows_per_entity"] = f"{rows} are dropped; {entities} lose some"
         return parts
 
+    @keep_sessions()
     def neighbours(self) -> Neighbours:
         """Return the neighbour relation that `read` would give, without opening the private data."""
-        public = self.categories_are_listed
-        return Neighbours(
-            unit=self.unit,
-            max_size=self.data.max_size,
-            public_totals=public,
-            quantity_bound=self.data.quantity_bound or 1,
-            rows_per_entity=self.data.rows_per_entity or 1,
-            entity_column=self.data.entity is not None,
-            groups_were_split=self.data.on_spanning_group == "split",
-            rows_were_bounded=self.data.rows_per_entity is not None,
-            categories=self.categories(),
-            groups_listed=self.data.groups is not None and not public,
-            columns=Columns(self.data.group, region_columns(self.data.region), self.data.entity),
-        )
+        return Neighbours.of(self.options(), self.unit)

@@ -8,14 +8,14 @@ neighbouring data sets. `relations` has the relations in words and in files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any, Literal, get_args
 
 from tallytree.core.arguments import FLAG, TEXT, expect, instance, told
 from tallytree.core.errors import SpecError
 from tallytree.domain.categories import NO_CATEGORIES, Categories
-from tallytree.tables.group_sizes import Columns, GroupSizes, check_unaltered
+from tallytree.tables.group_sizes import Columns, GroupSizes, Options, check_unaltered
 
 UnitKind = Literal["one_entity", "one_group"]
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
@@ -186,22 +186,43 @@ class Neighbours:
             value = getattr(self, bound)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"{bound} must be an integer of at least 1, not {told(value)}")
+        self._refuse_unprotected()
         if self.unit.kind == "one_group":  # a group is protected whatever entities are in it
             object.__setattr__(self, "rows_per_entity", 1)
             object.__setattr__(self, "entity_column", False)
             if self.columns is not None:
                 object.__setattr__(self, "columns", replace(self.columns, entity=None))
 
-    @classmethod
-    def of(cls, group_sizes: GroupSizes, unit: PrivacyUnit | str) -> Neighbours:
-        """Return the relation under which `group_sizes` may be measured; refuse a unit that cannot protect them.
+    def _refuse_unprotected(self) -> None:
+        """Refuse a unit that cannot protect data of these bounds."""
+        if self.unit.kind == "one_group" and self.groups_were_split:
+            raise SpecError(
+                "groups that span leaves were split, which one_group cannot protect: replacing a group's contents "
+                "would change several of the pairs it was split into. Use one_entity, or give each group one leaf."
+            )
+        if self.unit.kind == "one_group" and self.rows_were_bounded:
+            raise SpecError(
+                "rows beyond rows_per_entity were dropped, which one_group cannot protect: the kept rows of one group "
+                "would depend on another group's rows. Use one_entity, or read without rows_per_entity."
+            )
+        if self.categories.members_decide and (self.public_totals or self.rows_were_bounded):
+            raise SpecError(
+                "members decide a category, so neither a public list of groups that has it nor a bound on rows that "
+                "are dropped can be combined with it: both would have to stay as they are when the category changes"
+            )
 
-        Its bounds are those that the counts were made under: a value that was altered since is refused.
+    @classmethod
+    def of(cls, group_sizes: GroupSizes | Options, unit: PrivacyUnit | str) -> Neighbours:
+        """Return the relation under which data may be measured; refuse a unit that cannot protect them.
+
+        Each bound is the attribute of the same name, of the counts or of the options. So the relation that options
+        state before any row is read is that of the counts which `read` makes under them. Counts that were altered
+        since are refused.
 
         Parameters
         ----------
-        group_sizes : GroupSizes
-            The private counts.
+        group_sizes : GroupSizes or Options
+            The private counts, or the public options of reading them.
         unit : PrivacyUnit or str
             Whom to protect.
 
@@ -215,38 +236,11 @@ class Neighbours:
         SpecError
             If this unit cannot protect these counts.
         """
-        expect(group_sizes, AS_READ, "group_sizes")
-        unit = PrivacyUnit.of(unit)
-        check_unaltered(group_sizes, GroupSizes)
-        if unit.kind == "one_group" and group_sizes.groups_were_split:
-            raise SpecError(
-                "groups that span leaves were split, which one_group cannot protect: replacing a group's contents "
-                "would change several of the pairs it was split into. Use one_entity, or give each group one leaf."
-            )
-        if unit.kind == "one_group" and group_sizes.rows_were_bounded:
-            raise SpecError(
-                "rows beyond rows_per_entity were dropped, which one_group cannot protect: the kept rows of one group "
-                "would depend on another group's rows. Use one_entity, or read without rows_per_entity."
-            )
-        categories = group_sizes.hierarchy.by
-        if categories.members_decide and (group_sizes.public_totals or group_sizes.rows_were_bounded):
-            raise SpecError(
-                "members decide a category, so neither a public list of groups that has it nor a bound on rows that "
-                "are dropped can be combined with it: both would have to stay as they are when the category changes"
-            )
-        return cls(
-            unit=unit,
-            max_size=group_sizes.max_size,
-            public_totals=group_sizes.public_totals,
-            quantity_bound=group_sizes.quantity_bound,
-            rows_per_entity=group_sizes.rows_per_entity,
-            entity_column=group_sizes.entity_column,
-            groups_were_split=group_sizes.groups_were_split,
-            rows_were_bounded=group_sizes.rows_were_bounded,
-            categories=categories,
-            groups_listed=group_sizes.listed_totals is not None,
-            columns=group_sizes.columns,
-        )
+        if not isinstance(group_sizes, Options):
+            expect(group_sizes, AS_READ, "group_sizes")
+            check_unaltered(group_sizes, GroupSizes)
+        bounds = {each.name: getattr(group_sizes, each.name) for each in fields(cls) if each.name != "unit"}
+        return cls(PrivacyUnit.of(unit), **{name: bound for name, bound in bounds.items() if bound is not None})
 
     @property
     def truncated(self) -> bool:

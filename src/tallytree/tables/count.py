@@ -54,19 +54,19 @@ def group_sizes(
             "differ from query to query. Nothing was spent. Read from a table, or a file, that does not change"
         )
     counts = as_counts(cells, options, hierarchy.leaf_count)
-    listed = options.with_groups and options.from_rows
+    by_category = counts.reshape(-1, hierarchy.leaf_count, counts.shape[1])
     return GroupSizes(
-        hierarchy=hierarchy.by_category(options.by),
+        hierarchy=hierarchy.by_category(options.categories),
         max_size=options.max_size,
         counts=Sealed(counts),
-        leaf_totals=counts.sum(axis=1) if options.first_size == 0 else None,
-        listed_totals=counts.reshape(-1, hierarchy.leaf_count, counts.shape[1]).sum(axis=(0, 2)) if listed else None,
+        leaf_totals=counts.sum(axis=1) if options.public_totals else None,
+        listed_totals=by_category.sum(axis=(0, 2)) if options.groups_listed else None,
         name=options.name,
         quantity_bound=options.quantity_bound or 1,
         rows_per_entity=options.rows_per_entity or 1,
-        entity_column=options.entity is not None,
-        rows_were_bounded=options.rows_per_entity is not None,
-        groups_were_split=options.split,
+        entity_column=options.entity_column,
+        rows_were_bounded=options.rows_were_bounded,
+        groups_were_split=options.groups_were_split,
         regions_declared_public=options.hierarchy is None and not options.with_groups,
         columns=options.columns,
         files=options.files,
@@ -79,8 +79,8 @@ def as_counts(cells: Any, options: Options, leaf_count: int) -> Integers:
     """
     first = options.first_size
     leaf, size, groups = (_numbers(cells, name) for name in ("leaf", "size", "groups"))
-    if options.by.columns:  # the leaves of a tree by category are those of the regions, category by category
-        leaf, leaf_count = _numbers(cells, "category") * leaf_count + leaf, len(options.by) * leaf_count
+    if options.categories.columns:  # the leaves are those of the regions, category by category
+        leaf, leaf_count = _numbers(cells, "category") * leaf_count + leaf, len(options.categories) * leaf_count
     counts = np.zeros((leaf_count, options.max_size + 1 - first), dtype=np.int64)
     counted = size >= first  # without a public list, a group whose quantities sum to 0 is unknown
     np.add.at(counts, (leaf[counted], size[counted] - first), groups[counted])
@@ -136,9 +136,9 @@ class Counting:
         (`Neighbours.sensitivity`).
         """
         options = self.options
-        by = ["category"] if options.by.columns else []
+        by = ["category"] if options.categories.columns else []
         size = f"least(size, {options.max_size})"
-        if options.with_groups and options.from_rows:
+        if options.groups_listed:
             size = f"greatest({size}, {options.first_size})"
         groups, trouble = self._groups(key)
         columns = {name: name for name in ("leaf", *by)}
@@ -157,7 +157,7 @@ class Counting:
         cells = {"group_key": self.group[0].text, **self.weight()}
         if self.region_in_rows or self.groups is None:
             cells["own"] = table.leaf
-        if options.from_rows:
+        if not options.public_totals:
             cells |= self.category(table)
         if options.entity is None:
             return select(cells, table.source)
@@ -179,7 +179,7 @@ class Counting:
 
         Values are compared as text. Later queries see indices and no values.
         """
-        columns = self.options.by.columns
+        columns = self.options.categories.columns
         if not columns:
             return {}
         codes = [self.category_code(table, at) for at in range(len(columns))]
@@ -193,7 +193,7 @@ class Counting:
         """Return the index of a row's value in one category: the index of `other` if unlisted, or NOWHERE without
         `other`.
         """
-        column = self.options.by.columns[at]
+        column = self.options.categories.columns[at]
         cell = table[column.name]
         unknown = NOWHERE if column.other is None else column.values.index(column.other)
         cases = " ".join(f"WHEN {literal(text)} THEN {code}" for code, text in enumerate(column.values))
@@ -225,22 +225,22 @@ class Counting:
             trouble.append("listings <> 1")
         elif options.quantity is None and options.rows_per_entity is None:
             sums["size"] = "count(*)"
-        if listed and options.from_rows:
+        if options.groups_listed:
             sums["own_size"] = "sum(own_weight)"  # the size before the random selection
             trouble.append("own_size < 1")
         if options.quantity is not None or options.entity is not None:
             sums["bad"] = "max(bad)"
             trouble.append("bad > 0")
-        if options.by.columns:
+        if options.categories.columns:
             sums |= {"category": "max(category)", "first_category": "min(category)"}
             trouble += [f"coalesce(first_category, {NOWHERE}) < 0", "category <> first_category"]
-        if options.split:
+        if options.groups_were_split:
             sums["leaf"] = "leaf" if listed else "own"
         elif self.region_in_rows:
             sums |= {"first_leaf": "min(own)", "last_leaf": "max(own)"}
             trouble += ["first_leaf <> leaf", "last_leaf <> leaf"]
         trouble.append(f"coalesce(leaf, {NOWHERE}) < 0")
-        keys = ["group_key", *([sums["leaf"]] if options.split else [])]
+        keys = ["group_key", *([sums["leaf"]] if options.groups_were_split else [])]
         return select(sums, f"({rows}) AS given", f" GROUP BY {', '.join(keys)}"), trouble
 
     def _stacked(self, rows: str, kept: str) -> str:
@@ -254,10 +254,10 @@ class Counting:
             "listings": ("0", "1"),
             "bad": ("bad", "0"),
             "own": ("own" if self.region_in_rows else none, none),
-            "leaf": ("own" if options.split else none, self.groups.leaf),
+            "leaf": ("own" if options.groups_were_split else none, self.groups.leaf),
         }
-        for name, code in self.category(self.groups if not options.from_rows else self.rows).items():
-            pairs[name] = (name, none) if options.from_rows else (none, code)
+        for name, code in self.category(self.groups if options.public_totals else self.rows).items():
+            pairs[name] = (none, code) if options.public_totals else (name, none)
         above, below = ({name: pair[at] for name, pair in pairs.items()} for at in (0, 1))
         return f"{select(above, f'({rows}) AS given')} UNION ALL {select(below, self.groups.source)}"
 

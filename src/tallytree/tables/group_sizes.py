@@ -150,7 +150,7 @@ class Options:
     entity: str | None = None
     rows_per_entity: int | None = None
     regions_are_public: bool = False
-    by: Categories = NO_CATEGORIES  # categories of groups, besides their region
+    categories: Categories = NO_CATEGORIES  # of groups, besides their region
     categories_listed: bool = True  # whether a groups table has them; otherwise the rows do
     name: str | None = None  # the data set's name in the ledger
     files: tuple[str, ...] = ()  # the files of the rows, if any
@@ -160,18 +160,35 @@ class Options:
         """Return the columns that name a row's group, region and entity."""
         return Columns(self.group, self.region, self.entity)
 
+    # What follows is called as in `GroupSizes` and in the neighbour relation (`Neighbours.of`).
+
+    @property
+    def public_totals(self) -> bool:
+        """Return whether a public list has every group and its categories; otherwise the rows state the categories."""
+        return self.with_groups and self.categories_listed
+
+    @property
+    def groups_listed(self) -> bool:
+        """Return whether a public list has every group without its categories."""
+        return self.with_groups and not self.categories_listed
+
     @property
     def first_size(self) -> int:
         """Return the smallest size that is counted: 0 if a public list has every group and category."""
-        return 0 if self.with_groups and self.categories_listed else 1
+        return 0 if self.public_totals else 1
 
     @property
-    def from_rows(self) -> bool:
-        """Return whether the rows state a group's category, the same in all of them."""
-        return not (self.with_groups and self.categories_listed)
+    def entity_column(self) -> bool:
+        """Return whether a column says whose row it is."""
+        return self.entity is not None
 
     @property
-    def split(self) -> bool:
+    def rows_were_bounded(self) -> bool:
+        """Return whether rows beyond a bound are dropped."""
+        return self.rows_per_entity is not None
+
+    @property
+    def groups_were_split(self) -> bool:
         """Return whether each (group, region) pair counts as a group."""
         return self.on_spanning_group == "split"
 
@@ -191,10 +208,10 @@ class Options:
         columns: dict[str, Any] = {"group": self.group}
         columns |= {f"region[{number}]": column for number, column in enumerate(self.region)}
         optional = {"quantity": self.quantity, "entity": self.entity}
-        columns |= {f"by[{number}]": name for number, name in enumerate(self.by.names)}
+        columns |= {f"by[{number}]": name for number, name in enumerate(self.categories.names)}
         _check_columns(columns | {option: column for option, column in optional.items() if column is not None})
         self._check_regions()
-        if self.by.members_decide and self.rows_per_entity is not None:
+        if self.categories.members_decide and self.rows_per_entity is not None:
             raise SpecError(
                 "rows_per_entity selects rows by a hash that includes a row's category, and a category that members "
                 "decide changes with another entity: which rows are kept would too. Leave one of the two out"
@@ -217,7 +234,7 @@ class Options:
                 "the list of regions in the microdata is public knowledge anyway, set regions_are_public; the "
                 "privacy statement will repeat it"
             )
-        if self.split and not self.region:
+        if self.groups_were_split and not self.region:
             raise SpecError('on_spanning_group = "split" needs region: the column that says where a row is')
 
 
@@ -290,9 +307,19 @@ class GroupSizes(Bound):
     files: tuple[str, ...] = ()  # the files of the rows; never part of a release
 
     @property
+    def categories(self) -> Categories:
+        """Return the categories of groups, besides their region."""
+        return self.hierarchy.by
+
+    @property
     def public_totals(self) -> bool:
         """Return whether the number of groups in every region is public."""
         return self.leaf_totals is not None
+
+    @property
+    def groups_listed(self) -> bool:
+        """Return whether a public list has every group without its categories."""
+        return self.listed_totals is not None
 
     @property
     def region_totals(self) -> Integers | None:

@@ -206,12 +206,13 @@ def column_problems(table: Table, groups: Table | None, options: Options) -> lis
     """Return missing columns and a quantity of a type that is not numeric, for both tables together."""
     have, quantity = table.kinds, options.quantity
     wanted = [options.group, *(column for column in (quantity, options.entity) if column is not None)]
-    region_optional = groups is not None and not options.split and not set(have) & set(options.region)
+    region_optional = groups is not None and not options.groups_were_split and not set(have) & set(options.region)
     if not region_optional:
         wanted[1:1] = options.region
-    found = missing_columns("the microdata", [*have], [*wanted, *(options.by.names if options.from_rows else ())])
+    names = options.categories.names
+    found = missing_columns("the microdata", [*have], [*wanted, *(() if options.public_totals else names)])
     if groups is not None:
-        listed = [] if options.from_rows else options.by.names
+        listed = names if options.public_totals else ()
         found += missing_columns("the groups table", [*groups.kinds], [options.group, *options.region, *listed])
     if quantity is not None and quantity in have and not table[quantity].may_be_number:
         found.append(problem("quantity_type", 1, column=columns_text([quantity]), type=have[quantity].lower()))
@@ -231,12 +232,12 @@ def problems_of(opened: Opened, counting: Counting, keys: Any) -> list[Problem]:
         hint = "; the column holds numbers and the hierarchy's codes begin with 0: read it as text"
     bad_rows = _counts(opened, "Checking the rows", rows.source, counts)
     found += problems_in(bad_rows, **_words(options), hint=hint)
-    found += category_problems(opened, counting, of_groups=not options.from_rows)
+    found += category_problems(opened, counting, of_groups=options.public_totals)
     if counting.groups is not None:
-        if options.from_rows:
+        if not options.public_totals:
             found += _empty_problems(opened, counting)
         return found + groups_problems(opened, counting) + _matching_problems(opened, counting)
-    if counting.region_in_rows and not options.split:
+    if counting.region_in_rows and not options.groups_were_split:
         found += _differing(opened, "Checking the groups' regions", counting, rows.leaf, "spanning")
     return found
 
@@ -291,7 +292,7 @@ def _quantities(counting: Counting) -> dict[str, str]:
 
 def category_problems(opened: Opened, counting: Counting, *, of_groups: bool) -> list[Problem]:
     """Return unlisted values of categories, and groups with rows in several categories. It never names the values."""
-    by = counting.options.by
+    by = counting.options.categories
     table = counting.groups if of_groups else counting.rows
     if not by.columns or table is None:
         return []
@@ -318,7 +319,7 @@ def _differing(opened: Opened, doing: str, counting: Counting, code: str, kind: 
     ends = {"least_code": "min(code)", "most_code": "max(code)"}
     groups = select(ends, f"({known}) AS given", f" GROUP BY {', '.join(_keys(options))}")
     counts = _counts(opened, doing, f"({groups}) AS given", {kind: "least_code <> most_code"})
-    return problems_in(counts, columns=columns_text(options.by.names))
+    return problems_in(counts, columns=columns_text(options.categories.names))
 
 
 def _empty_problems(opened: Opened, counting: Counting) -> list[Problem]:
@@ -331,7 +332,7 @@ def _empty_problems(opened: Opened, counting: Counting) -> list[Problem]:
     same = " AND ".join(f"listed.{name} = given.{name}" for name in keys)
     joined = f"({_listings(counting)}) AS listed LEFT JOIN ({sizes}) AS given ON {same}"
     counts = _counts(opened, "Looking for groups without rows", joined, {"empty_group": "coalesce(given.size, 0) < 1"})
-    return problems_in(counts, columns=columns_text(counting.options.by.names), **_words(counting.options))
+    return problems_in(counts, columns=columns_text(counting.options.categories.names), **_words(counting.options))
 
 
 def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:
@@ -351,12 +352,12 @@ def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:
 def _matching_problems(opened: Opened, counting: Counting) -> list[Problem]:
     """Return rows whose group is not in the groups table, or is listed there with another region."""
     options, rows = counting.options, counting.rows
-    known = f"NOT {rows[options.group].is_missing}" + (f" AND {rows.leaf} >= 0" if options.split else "")
+    known = f"NOT {rows[options.group].is_missing}" + (f" AND {rows.leaf} >= 0" if options.groups_were_split else "")
     located = select({"group_key": counting.group[0].text, "leaf": rows.leaf}, rows.source, f" WHERE {known}")
     same = " AND ".join(f"listed.{name} = given.{name}" for name in _keys(options))
     joined = f"({located}) AS given LEFT JOIN ({_listings(counting)}) AS listed ON {same}"
     wrong = {"unlisted_group": "listed.listings IS NULL"}
-    if counting.region_in_rows and not options.split:
+    if counting.region_in_rows and not options.groups_were_split:
         known = "listed.listings = 1 AND listed.leaf >= 0 AND given.leaf >= 0"
         wrong["disagreeing_region"] = f"{known} AND listed.leaf <> given.leaf"
     return problems_in(_counts(opened, "Comparing the rows with the groups table", joined, wrong), **_words(options))
@@ -369,15 +370,16 @@ def _listings(counting: Counting) -> str:
     """Return how often the groups table lists each group or, with split, each (group, leaf) pair."""
     listed, options = counting.groups, counting.options
     assert listed is not None
-    known = f"NOT {listed[options.group].is_missing}" + (f" AND {listed.leaf} >= 0" if options.split else "")
+    split = options.groups_were_split
+    known = f"NOT {listed[options.group].is_missing}" + (f" AND {listed.leaf} >= 0" if split else "")
     rows = select({"group_key": counting.group[1].text, "leaf": listed.leaf}, listed.source, f" WHERE {known}")
-    columns = {"group_key": "group_key", "leaf": "leaf" if options.split else "max(leaf)", "listings": "count(*)"}
+    columns = {"group_key": "group_key", "leaf": "leaf" if split else "max(leaf)", "listings": "count(*)"}
     return select(columns, f"({rows}) AS given", f" GROUP BY {', '.join(_keys(options))}")
 
 
 def _keys(options: Options) -> list[str]:
     """Return the columns that identify a group: with split, each (group, leaf) pair is a group."""
-    return ["group_key", "leaf"] if options.split else ["group_key"]
+    return ["group_key", "leaf"] if options.groups_were_split else ["group_key"]
 
 
 def _words(options: Options) -> dict[str, object]:
@@ -390,7 +392,7 @@ def _words(options: Options) -> dict[str, object]:
         "quantity": columns_text([options.quantity or ""]),
         "entity": columns_text([options.entity or ""]),
         "bound": options.quantity_bound or 0,
-        "listed": "(group, region) pair" if options.split else "group",
+        "listed": "(group, region) pair" if options.groups_were_split else "group",
     }
 
 

@@ -164,7 +164,7 @@ def read(
         with_groups=groups is not None,
         on_spanning_group=on_spanning_group,
         regions_are_public=regions_are_public,
-        by=categories,
+        categories=categories,
     )
     if hierarchy is not None:
         refuse_too_many(hierarchy, options)
@@ -223,8 +223,8 @@ def read_groups(
     with workspace(memory_limit) as connect:
         listed = open_groups(groups, table, None, connect)
         raise_any(missing_columns("the groups table", [*listed.table.kinds], [options.group, *options.region]))
-        if not _are_listed(options.by, listed.table.kinds):
-            options = replace(options, by=NO_CATEGORIES)
+        if not _are_listed(options.categories, listed.table.kinds):
+            options = replace(options, categories=NO_CATEGORIES)
         regions = _hierarchy(listed, options)
         located = _add_leaves(listed, options.region, region_keys(regions, options.region) if options.region else None)
         counting = Counting(located, located, options, listed.put)
@@ -235,9 +235,9 @@ def read_groups(
         query = select(columns, by_leaf, f" GROUP BY {', '.join(cells)}")
         counted = listed.fetch("Counting the groups", query)
     leaf, count = (counted[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in ("leaf", "groups"))
-    if options.by.columns:
+    if options.categories.columns:
         leaf = leaf + counted["category"].to_numpy(zero_copy_only=False).astype(np.int64) * regions.leaf_count
-    regions = regions.by_category(options.by)
+    regions = regions.by_category(options.categories)
     totals = np.zeros(regions.leaf_count, dtype=np.int64)
     totals[leaf] = count
     return regions, totals
@@ -266,7 +266,7 @@ def _are_listed(categories: Categories, columns: Collection[str]) -> bool:
 
 def refuse_too_many(regions: Hierarchy, options: Options) -> None:
     """Refuse more cells than the machine's memory holds, before they are counted."""
-    cells = (options.max_size + 1) * len(options.by) * len(regions)
+    cells = (options.max_size + 1) * len(options.categories) * len(regions)
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -362,7 +362,8 @@ def groups_at_largest(
     """Return groups of max_size or more, of all groups with rows, before any rows are dropped. NOT PRIVATE."""
     with workspace(memory_limit) as connect:
         rows = open_source(source, table, connect)
-        keys = ", ".join(rows.table[name].text for name in (options.group, *(options.region if options.split else ())))
+        names = (options.group, *(options.region if options.groups_were_split else ()))
+        keys = ", ".join(rows.table[name].text for name in names)
         size = "count(*)" if options.quantity is None else f"sum({rows.table[options.quantity].number.text})"
         found = select({"size": size}, rows.table.source, f" GROUP BY {keys}")
         counts = {"groups": count_if("size > 0"), "largest": count_if(f"size > 0 AND size >= {options.max_size}")}
