@@ -40,9 +40,8 @@ ABOVE_ALL = {"__init__", "__main__"}
 # Who calls these, apart from where they are defined: the whole list.
 OPENERS = {
     "open_at_the_privacy_border": {"privacy.run"},
-    # These open a seal for a function of its content.
-    "count_exactly": {"privacy.private_tables"},
-    "change_sealed": {"privacy.private_tables"},
+    # The one door: it opens a seal for a function of its content.
+    "open_sealed": {"privacy.private_tables"},
     "_count_private": {"privacy.private_tables"},
 }
 
@@ -343,8 +342,8 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 
 MOST_CODE_LINES = {
     "core and domain": 2_359,
-    "tables": 2_803,
-    "privacy": 3_031,
+    "tables": 2_809,
+    "privacy": 3_013,
     "estimate": 4_535,
     "mechanisms": 1_654,
     "synthesis": 2_482,
@@ -352,7 +351,7 @@ MOST_CODE_LINES = {
     "publish": 7_702,
     "demo": 168,
     "lab": 5_009,
-    "command": 3_147,
+    "command": 3_133,
 }
 MOST_MODULES = 193
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
@@ -367,7 +366,7 @@ THEOREM_CORE = (
     "privacy.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 1_650
+MOST_IN_THE_CORE = 1_632
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES: set[str] = set()

@@ -8,14 +8,14 @@ neighbouring data sets. `relations` has the relations in words and in files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Literal, get_args
 
 from tallytree.core.arguments import FLAG, TEXT, expect, instance, told
 from tallytree.core.errors import SpecError
 from tallytree.domain.categories import NO_CATEGORIES, Categories
-from tallytree.tables.group_sizes import Columns, GroupSizes, Options, check_unaltered
+from tallytree.tables.group_sizes import Columns, GroupSizes, Options, check_unaltered, shared_fields
 
 UnitKind = Literal["one_entity", "one_group"]
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
@@ -74,11 +74,9 @@ class PrivacyUnit:
         SpecError
             If the word names no unit.
         """
-        if isinstance(value, PrivacyUnit):
-            return value
-        if not isinstance(value, str):
+        if not isinstance(value, PrivacyUnit | str):
             raise SpecError(f"unit is {told(value)}; expected one_entity(), one_group(), or either word as a text")
-        return cls(value)  # type: ignore[arg-type]
+        return cls(value) if isinstance(value, str) else value  # type: ignore[arg-type]
 
 
 def check_kind(unit: PrivacyUnit, kinds: Sequence[str]) -> None:
@@ -239,8 +237,7 @@ class Neighbours:
         if not isinstance(group_sizes, Options):
             expect(group_sizes, AS_READ, "group_sizes")
             check_unaltered(group_sizes, GroupSizes)
-        bounds = {each.name: getattr(group_sizes, each.name) for each in fields(cls) if each.name != "unit"}
-        return cls(PrivacyUnit.of(unit), **{name: bound for name, bound in bounds.items() if bound is not None})
+        return cls(**shared_fields(group_sizes, cls) | {"unit": unit})
 
     @property
     def truncated(self) -> bool:

@@ -29,9 +29,9 @@ from tallytree.privacy.journal import Journal, Values
 from tallytree.privacy.ledger import UNPAID, Charge
 from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity, roles_by_attribute
 from tallytree.privacy.noise import NoiseKind, Randomness, cryptographic, variance_of
-from tallytree.privacy.run import Run, change_sealed, count_exactly
+from tallytree.privacy.run import Run, open_sealed
 from tallytree.tables.contingency import HouseholdCodes, check_size, code_type, marginal_counts
-from tallytree.tables.group_sizes import check_unaltered
+from tallytree.tables.group_sizes import Sealed, check_unaltered
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
 
@@ -327,7 +327,7 @@ def number_of(households: Households, neighbours: HouseholdNeighbours) -> int:
         raise SpecError(
             "the number of households is private under this unit; measure it: measure(Marginal('households'), rho)"
         )
-    return count_exactly(households.codes, lambda codes: codes.number, Sensitivity(0, 0))
+    return open_sealed(households.codes, lambda codes: codes.number)
 
 
 def self_contained(neighbours: HouseholdNeighbours, schema: Schema) -> bool:
@@ -375,7 +375,7 @@ def with_levels(households: Households, region: str, added: Mapping[Attribute, I
         }
         return replace(codes, schema=schema, household={**codes.household, **columns})
 
-    return replace(households, schema=schema, codes=change_sealed(households.codes, extended))
+    return replace(households, schema=schema, codes=Sealed(open_sealed(households.codes, extended)))
 
 
 def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:

@@ -55,7 +55,7 @@ from tallytree.privacy.budget import NOISE_FOR, Budget, as_decimal, scale_for
 from tallytree.privacy.journal import Journal, Reservation, Round, Values
 from tallytree.privacy.ledger import UNPAID, Charge, Ledger, Receipt
 from tallytree.privacy.measurements import DeriveFacts, Measurement, Measurements, list_starts
-from tallytree.privacy.neighbours import AS_READ, Neighbours, Relation, Sensitivity, View
+from tallytree.privacy.neighbours import AS_READ, Neighbours, Relation, View
 from tallytree.privacy.noise import NoiseSource, Randomness, cryptographic, variance_of
 from tallytree.privacy.plan import FIRST, Band, MeasurementQuery, Plan
 from tallytree.tables.group_sizes import GroupSizes, Sealed, Unsharable
@@ -68,6 +68,16 @@ SUMMED: tuple[View, ...] = ("at_least", "counts")  # which can be asked for over
 AT_A_TIME = 1 << 22
 SMALL = np.iinfo(np.int32)
 CACHED_CELLS = 1 << 25  # of private counts, cached behind a seal for the next round
+
+
+@from_outside("Reading private data")
+def open_sealed(seal: Sealed[Content], view: Callable[[Content], Result]) -> Result:
+    """Return what a function makes of private data: the one door.
+
+    What comes out is private still. A caller adds noise to it, makes scores or a keyed digest of it, seals it again, or
+    has shown that it is the same for all neighbours.
+    """
+    return view(seal.open_at_the_privacy_border())
 
 
 # -------------------------------------------------------------------- a run of either kind
@@ -109,7 +119,7 @@ class Run(Unsharable):
         try:
             fingerprint = None if charge.ledger is None else data.fingerprint()
             expense = charge.of(data.name, budget, neighbours, fingerprint)
-            rows = None if digest is None else lambda key: digest(seal.open_at_the_privacy_border(), key)
+            rows = None if digest is None else lambda key: open_sealed(seal, lambda content: digest(content, key))
             self._reservation = Reservation(journal, charge.ledger, expense, facts or {}, rows)
         except BaseException:
             journal.close()
@@ -160,9 +170,9 @@ class Run(Unsharable):
 
     def _count_private(self, view: Callable[[Any], Integers], key: Hashable) -> Integers:
         """Private counts: a view of the data, which the run caches under a key."""
-        if key in self._cache:
-            return self._cache[key].open_at_the_privacy_border()
-        counts = view(self._seal.open_at_the_privacy_border())
+        if (known := self._cache.get(key)) is not None:
+            return known.open_at_the_privacy_border()
+        counts = open_sealed(self._seal, view)
         cached = sum(seal.open_at_the_privacy_border().size for seal in self._cache.values())
         if counts.size + cached <= CACHED_CELLS:
             self._cache[key] = Sealed(counts)
@@ -171,20 +181,6 @@ class Run(Unsharable):
     def close(self) -> None:
         """End the run here; the journal can then be resumed by another."""
         self._reservation.journal.close()
-
-
-@from_outside("Counting what is public")
-def count_exactly(seal: Sealed[Content], view: Callable[[Content], Result], sensitivity: Sensitivity) -> Result:
-    """A view of private data that is the same for all neighbours, at no cost; any other is refused."""
-    if sensitivity.l1 > 0:
-        raise BudgetError("a view that can differ between neighbours is private: measure it")
-    return view(seal.open_at_the_privacy_border())
-
-
-@from_outside("Changing private data")
-def change_sealed(seal: Sealed[Content], change: Callable[[Content], Result]) -> Sealed[Result]:
-    """Return changed private data, sealed again."""
-    return Sealed(change(seal.open_at_the_privacy_border()))
 
 
 # -------------------------------------------------------------------- group sizes: a release
@@ -332,8 +328,7 @@ def _answered(
     if not asked:
         return known
     drawn = {one: _drawn(randomness, one, known) for one in asked if one.view != "sorted_sizes"}
-    private = known.hierarchy.aggregate(group_sizes.counts.open_at_the_privacy_border())
-    private = folded(private, known.max_size - known.first_size)
+    private = folded(open_sealed(group_sizes.counts, known.hierarchy.aggregate), known.max_size - known.first_size)
     answers = [*known.measured]
     for one in asked:
         counts = private[known.hierarchy.level_slice(one.level)]

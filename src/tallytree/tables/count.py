@@ -21,7 +21,7 @@ import numpy as np
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import DataError, SpecError
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.tables.group_sizes import GroupSizes, Options, Sealed
+from tallytree.tables.group_sizes import GroupSizes, Options, Sealed, shared_fields
 from tallytree.tables.sql import UNSIGNED, WHOLE, Cell, Table, literal, quoted, select
 
 KEY_BYTES = 32
@@ -55,22 +55,14 @@ def group_sizes(
         )
     counts = as_counts(cells, options, hierarchy.leaf_count)
     by_category = counts.reshape(-1, hierarchy.leaf_count, counts.shape[1])
-    return GroupSizes(
-        hierarchy=hierarchy.by_category(options.categories),
-        max_size=options.max_size,
-        counts=Sealed(counts),
-        leaf_totals=counts.sum(axis=1) if options.public_totals else None,
-        listed_totals=by_category.sum(axis=(0, 2)) if options.groups_listed else None,
-        name=options.name,
-        quantity_bound=options.quantity_bound or 1,
-        rows_per_entity=options.rows_per_entity or 1,
-        entity_column=options.entity_column,
-        rows_were_bounded=options.rows_were_bounded,
-        groups_were_split=options.groups_were_split,
-        regions_declared_public=options.hierarchy is None and not options.with_groups,
-        columns=options.columns,
-        files=options.files,
-    )
+    facts = {
+        "hierarchy": hierarchy.by_category(options.categories),
+        "counts": Sealed(counts),
+        "leaf_totals": counts.sum(axis=1) if options.public_totals else None,
+        "listed_totals": by_category.sum(axis=(0, 2)) if options.groups_listed else None,
+        "regions_declared_public": options.hierarchy is None and not options.with_groups,
+    }
+    return GroupSizes(**shared_fields(options, GroupSizes) | facts)
 
 
 def as_counts(cells: Any, options: Options, leaf_count: int) -> Integers:

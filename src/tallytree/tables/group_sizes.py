@@ -36,7 +36,7 @@ class Unsharable:
 class Sealed(Unsharable, Generic[Content]):
     """Hold private content that cannot be printed, pickled, copied, compared or turned into an array.
 
-    `tallytree.privacy` opens it, in `run` and in `private_tables`; a test searches for any other caller.
+    `tallytree.privacy.run` opens it; a test searches for any other caller.
     """
 
     __slots__ = ("__content", "__facts")
@@ -246,6 +246,12 @@ def check_groups_are_public(declared: bool) -> None:
             "without noise. If anyone may see that list, set groups_are_public. If it is a private file, such as "
             "your own household records, leave groups out; tallytree then estimates the number of groups with noise"
         )
+
+
+def shared_fields(value: Any, kind: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that a value has under the same name, without those that are None."""
+    found = {each.name: getattr(value, each.name, None) for each in fields(kind)}
+    return {name: fact for name, fact in found.items() if fact is not None}
 
 
 def region_columns(region: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -10,8 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tallytree.core.arguments import FLAG, TEXT, expecting, optional
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
@@ -19,7 +17,7 @@ from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.address import Source, paths_of, stem
-from tallytree.tables.count import Counting, check_engine, group_sizes, place, region_keys
+from tallytree.tables.count import Counting, as_counts, check_engine, group_sizes, place, region_keys
 from tallytree.tables.group_sizes import (
     GroupSizes,
     Options,
@@ -152,6 +150,9 @@ def read(
     GroupSizes(Hierarchy(total 1 → county 2), sizes 1–3, private totals)
     """
     categories = Categories.of(by, decided_by)
+    paths = paths_of(source, "source")
+    if name is None:
+        name = stem(paths[0]) if paths and len(paths) == 1 else source.name if isinstance(source, Source) else None
     options = Options(
         group=group,
         region=region_columns(region),
@@ -165,15 +166,11 @@ def read(
         on_spanning_group=on_spanning_group,
         regions_are_public=regions_are_public,
         categories=categories,
+        name=name,
+        files=tuple(paths or ()),
     )
     if hierarchy is not None:
         refuse_too_many(hierarchy, options)
-    paths = paths_of(source, "source")
-    if name is None and paths is not None and len(paths) == 1:
-        name = stem(paths[0])
-    if name is None and isinstance(source, Source):
-        name = source.name
-    options = replace(options, name=name, files=tuple(paths or ()))
     if groups is not None:
         check_groups_are_public(groups_are_public)
         refuse_own_list(source, table, groups, groups_table)
@@ -224,23 +221,18 @@ def read_groups(
         listed = open_groups(groups, table, None, connect)
         raise_any(missing_columns("the groups table", [*listed.table.kinds], [options.group, *options.region]))
         if not _are_listed(options.categories, listed.table.kinds):
-            options = replace(options, categories=NO_CATEGORIES)
+            options = replace(options, categories=NO_CATEGORIES, categories_listed=True)
         regions = _hierarchy(listed, options)
         located = _add_leaves(listed, options.region, region_keys(regions, options.region) if options.region else None)
         counting = Counting(located, located, options, listed.put)
         raise_any(groups_problems(listed, counting) + category_problems(listed, counting, of_groups=True))
         cells = {"leaf": located.leaf, **counting.category(located)}
         by_leaf = f"({select(cells, located.source)}) AS given"
-        columns = {name: name for name in cells} | {"groups": "count(*)"}
+        columns = {name: name for name in cells} | {"size": "0", "groups": "count(*)"}
         query = select(columns, by_leaf, f" GROUP BY {', '.join(cells)}")
         counted = listed.fetch("Counting the groups", query)
-    leaf, count = (counted[name].to_numpy(zero_copy_only=False).astype(np.int64) for name in ("leaf", "groups"))
-    if options.categories.columns:
-        leaf = leaf + counted["category"].to_numpy(zero_copy_only=False).astype(np.int64) * regions.leaf_count
-    regions = regions.by_category(options.categories)
-    totals = np.zeros(regions.leaf_count, dtype=np.int64)
-    totals[leaf] = count
-    return regions, totals
+    totals = as_counts(counted, replace(options, max_size=1), regions.leaf_count)[:, 0]
+    return regions.by_category(options.categories), totals
 
 
 def public_rows(source: Source) -> Any:
