@@ -342,7 +342,7 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 
 MOST_CODE_LINES = {
     "core and domain": 2_359,
-    "tables": 2_809,
+    "tables": 2_806,
     "privacy": 3_013,
     "estimate": 4_535,
     "mechanisms": 1_654,
@@ -350,13 +350,13 @@ MOST_CODE_LINES = {
     "planning": 1_471,
     "publish": 7_702,
     "demo": 168,
-    "lab": 5_009,
+    "lab": 5_001,
     "command": 3_133,
 }
 MOST_MODULES = 193
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (31, 4_403)  # modules, code lines
+MOST_TO_READ = (31, 4_394)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
