@@ -19,6 +19,7 @@ from tallytree.command.progress_bar import show_progress
 from tallytree.lab.audit.schedule import audit
 from tallytree.lab.audit.verdicts import Audit, BorderRow, Row
 from tallytree.lab.plots import save_with_plots
+from tallytree.mechanisms import MECHANISMS
 from tallytree.version import VERSION
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -100,30 +101,28 @@ def summary(found: Audit) -> str:
 
 
 def results_table(found: Audit) -> str:
-    """For each mechanism and claim the largest bounds over all units and settings."""
+    """For the default, the other mechanisms and each step of a synthesis: the largest bounds over all settings."""
     lines = [
         "| audited | claimed ε | exact | measurements | counts | command | settings | verdict |",
         "|---|--:|--:|--:|--:|--:|--:|---|",
     ]
-    for (name, claimed), rows in _alike(found.rows, "name", "claimed").items():
+    for (name, claimed), rows in _alike(found.rows, "claimed").items():
         cells = (largest(rows, column) for column in ("exact", "measurements", "counts", "command"))
-        name = f"`{name}`" if rows[0].part == "release" else name
         lines.append(f"| {name} | {claimed:.2f} | {' | '.join(cells)} | {len(rows)} | {verdict(rows)} |")
     return "\n".join(lines)
 
 
 def border_table(found: Audit) -> str:
-    """For each mechanism all pairs, over both units."""
+    """For the default, the other mechanisms and the rounds of a synthesis: all pairs, over both units."""
     lines = [
         "| compared | settings | pairs | whole releases | queries | largest change | largest loss | flagged |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for (name,), rows in _alike(found.border, "name").items():
+    for (name,), rows in _alike(found.border).items():
         sums = (sum(getattr(row, column) for row in rows) for column in ("pairs", "published", "queries"))
         numbers = " | ".join(f"{number:,}" for number in (len(rows), *sums))
-        shown = f"`{name}`" if rows[0].name != "rounds of synthesis" else name
         flagged = sum(row.flagged for row in rows)
-        lines.append(f"| {shown} | {numbers} | {largest(rows, 'change')} | {largest(rows, 'loss')} | {flagged} |")
+        lines.append(f"| {name} | {numbers} | {largest(rows, 'change')} | {largest(rows, 'loss')} | {flagged} |")
     return "\n".join(lines)
 
 
@@ -145,8 +144,13 @@ def _alike(rows: Sequence[Any], *names: str) -> dict[tuple[Any, ...], list[Any]]
     found: dict[tuple[Any, ...], list[Any]] = {}
     for row in rows:
         if row.part != "planted":
-            found.setdefault(tuple(getattr(row, name) for name in names), []).append(row)
+            found.setdefault((_shown(row.name), *(getattr(row, name) for name in names)), []).append(row)
     return found
+
+
+def _shown(name: str) -> str:
+    """The default by name, all other mechanisms together, and each step of a synthesis: the CSV files have all rows."""
+    return f"`{name}`" if name == "tallytree" else "the other mechanisms" if name in MECHANISMS else name
 
 
 def verdict(rows: Sequence[Any]) -> str:
