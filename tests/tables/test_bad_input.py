@@ -323,7 +323,6 @@ def test_the_error_survives_pickling_for_workers():
         ({"group": 3}, "group is 3; expected the name of a column"),
         ({"hierarchy": None}, "hierarchy is missing.*only resident.*set regions_are_public"),
         ({"hierarchy": {"GA": 1}}, "expected a tallytree.Hierarchy"),
-        ({"regions_are_public": True}, "leave it out, as hierarchy is given"),
         ({"table": "people"}, "names a table of a DuckDB file"),
         ({"source": 5}, "source is of type int; expected a path"),
         ({"source": []}, "empty list"),

@@ -81,6 +81,52 @@ class SynthesisOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class InitOptions:
+    """The options of `init`."""
+
+    people: Annotated[Path, typer.Argument(metavar="PEOPLE", help="A file with one row per person.")]
+    out: Annotated[Path, typer.Option("--out", help="Write the spec to this new file.")] = Path("release.toml")
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Take this column for the group, such as the household's id.")
+    ] = None
+    entity: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Take this column for the person, or none: each row is one.")
+    ] = None
+    regions: Annotated[Path | None, typer.Option(metavar="FILE", help="Take the regions from this public file.")] = None
+    regions_are_public: Annotated[
+        bool,
+        typer.Option(
+            "--regions-are-public",
+            help="Declare that everyone may know which regions occur in the data, and write them to regions.csv.",
+        ),
+    ] = False
+    region: Annotated[
+        Names,
+        typer.Option(
+            metavar="COLUMN", help="Take this column of the data for the region; repeat it from the top down."
+        ),
+    ] = None
+    level: Annotated[
+        Names,
+        typer.Option(metavar="COLUMN", help="Take this column of --regions for a level; repeat it from the top down."),
+    ] = None
+    max_size: Annotated[int | None, typer.Option(metavar="NUMBER", help="Count larger groups as this size.")] = None
+    unit: Annotated[str | None, typer.Option(help="Protect each person (one_entity) or each group (one_group).")] = None
+    epsilon: Annotated[str | None, typer.Option(help="Spend this budget; less protects more.")] = None
+    publisher: Annotated[str | None, typer.Option(metavar="NAME", help="Name the publisher, or none.")] = None
+    encoding: Annotated[
+        str | None, typer.Option(help="Read CSV files in this encoding, such as windows-1252, instead of a guess.")
+    ] = None
+    counts: Annotated[
+        bool,
+        typer.Option("--counts", help="Count distinct values too, for better guesses: exact numbers, for you alone."),
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Take the guesses instead of asking.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """The options of `plan`."""
 

@@ -21,6 +21,7 @@ from tallytree.command.command_options import (
     AsJson,
     AuditOptions,
     EvaluateOptions,
+    InitOptions,
     NoReport,
     PlanOptions,
     QueryOptions,
@@ -104,6 +105,20 @@ def demo(
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("The data are made up, so no real budget was spent. Run it again.")
         raise
+
+
+@app.command()
+@with_options
+def init(options: InitOptions) -> None:
+    """Write a spec for a file of persons. Nothing is spent.
+
+    It reads the names and types of columns, asks at most seven questions with a guess for each, and writes a spec with
+    comments. Values of private columns are neither shown nor stored, except the list of regions if you declare it
+    public.
+    """
+    from tallytree.command.init import run_init
+
+    run_init(options)
 
 
 @app.command()

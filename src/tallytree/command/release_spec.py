@@ -26,10 +26,12 @@ from tallytree.command.spec import (
     Spec,
 )
 from tallytree.core.arrays import Floats, Integers
+from tallytree.core.csv_files import CsvFormat
 from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
+from tallytree.core.public_table import public_table
 from tallytree.domain.categories import Categories
 from tallytree.domain.hierarchy import ROOT, Hierarchy
 from tallytree.domain.histogram import size_label
@@ -70,6 +72,7 @@ class RegionsSection(Section):
     name: str | None = None
     edges: bool = False
     root: str = ROOT
+    encoding: str = "utf-8"
 
 
 class DataSection(Microdata):
@@ -89,6 +92,14 @@ class DataSection(Microdata):
     regions_are_public: bool = False
     table: str | None = None
     groups_table: str | None = None
+    delimiter: str | None = None
+    decimal: Literal[".", ","] = "."
+    encoding: str = "utf-8"
+
+    @property
+    def form(self) -> CsvFormat:
+        """Return how CSV files are written."""
+        return CsvFormat(self.delimiter, self.decimal, self.encoding)
 
 
 class BySection(Section):
@@ -150,11 +161,11 @@ class ReleaseSpec(Spec):
     _hierarchy: Hierarchy | None = PrivateAttr(None)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a TOML file; one error lists all mistakes."""
-        spec = super().load(path)
+    def of_text(cls, content: bytes, file: Path) -> Self:
+        """Return the spec that a file has, or will have."""
+        spec = super().of_text(content, file)
         if spec.release.shares is not None and spec.release.priority is not None:
-            raise SpecError(f"{path}: [release] has both shares and priority; give only one of them")
+            raise SpecError(f"{file}: [release] has both shares and priority; give only one of them")
         if spec.data.groups is not None:
             check_groups_are_public(spec.data.groups_are_public)
         checked_level(float(spec.release.confidence))
@@ -200,7 +211,9 @@ class ReleaseSpec(Spec):
         """Return the public table of regions: a path, or an engine's table of that name."""
         table = self.placed(regions.table)
         refuse_private_file(table, self.placed(self.data.source), "[regions] table")
-        return public_rows(table) if isinstance(table, Source) else table
+        if isinstance(table, Source):
+            return public_rows(table)
+        return public_table(table, "region table", CsvFormat(encoding=regions.encoding))
 
     def categories(self) -> Categories:
         """Return the categories of groups."""
@@ -227,7 +240,7 @@ class ReleaseSpec(Spec):
         """Return what is counted, and how, as `read` decides it from the same public facts."""
         data, categories = self.data, self.categories()
         table = self.placed(data.groups) if self.by and data.groups is not None else None
-        listed = table is None or lists_categories(table, data.groups_table, categories)
+        listed = table is None or lists_categories(table, data.groups_table, categories, data.form)
         named = {"group", "max_size", "quantity", "quantity_bound", "entity", "rows_per_entity"}
         return Options(
             region=region_columns(data.region),
@@ -247,7 +260,8 @@ class ReleaseSpec(Spec):
         if data.groups is not None:
             groups, options = self.placed(data.groups), self.options()
             refuse_own_list(self.placed(data.source), data.table, groups, data.groups_table)
-            tree, totals = read_groups(groups, options, table=data.groups_table, memory_limit=data.memory_limit)
+            how: dict[str, Any] = {"table": data.groups_table, "memory_limit": data.memory_limit, "form": data.form}
+            tree, totals = read_groups(groups, options, **how)
             return (tree, totals) if options.public_totals else (tree.by_category(options.categories), None)
         hierarchy = self.hierarchy()
         if hierarchy is None:
@@ -275,13 +289,13 @@ class ReleaseSpec(Spec):
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> Floats:
         """Return the numbers of a column of the regions table, leaf by leaf."""
-        from tallytree.core.public_table import numbers, public_table
+        from tallytree.core.public_table import numbers
 
         regions = self.regions
         if regions is None or regions.edges:
             raise SpecError("[plan] spread names a column of a [regions] table with one row for each leaf")
         columns = [regions.leaf] if regions.leaf is not None else list(regions.levels or [])
-        table = public_table(self._regions_table(regions))
+        table = self._regions_table(regions)
         if column not in table.column_names:
             hint = did_you_mean(column, table.column_names, "it has")
             raise SpecError(f"[plan] spread = {column!r} is not a column of the [regions] table; {hint}")
@@ -343,7 +357,8 @@ class ReleaseSpec(Spec):
     def left_out(self) -> dict[str, str]:
         """Return what reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
         data, options = self.data, self.options()
-        source, how = self.placed(data.source), {"table": data.table, "memory_limit": data.memory_limit}
+        source: Any = self.placed(data.source)
+        how: dict[str, Any] = {"table": data.table, "memory_limit": data.memory_limit, "form": data.form}
         largest = groups_at_largest(source, options, **how)
         label = size_label(data.max_size, data.max_size)
         words = self.report.words()

@@ -5,6 +5,7 @@ Specs of releases and of syntheses share the budget, the ledger, the data set's 
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,7 @@ from tallytree.publish.folder import SPEC
 from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder
 from tallytree.publish.untrusted import read_json
-from tallytree.tables.address import NO_MOTHERDUCK, WHERE, Source, is_motherduck, stem
+from tallytree.tables.address import KINDS, NO_MOTHERDUCK, WHERE, Source, is_motherduck, stem
 
 Number = int | Decimal | str
 LARGEST = 1 << 20  # bytes of a spec
@@ -138,8 +139,12 @@ class Spec(Section):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a TOML file; one error lists all mistakes."""
-        file = Path(path)
-        values = _values(file)
+        return cls.of_text(_content(Path(path)), Path(path))
+
+    @classmethod
+    def of_text(cls, content: bytes, file: Path) -> Self:
+        """Return the spec that a file has, or will have."""
+        values = _values(content, file)
         try:
             spec = cls.model_validate(values)
         except ValidationError as error:
@@ -272,19 +277,31 @@ def read_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:
 def is_for_synthesis(path: str | Path) -> bool:
     """Return whether this is the spec of a synthesis; False for a release or an unreadable file."""
     try:
-        values = _values(Path(path))
+        values = _values(_content(Path(path)), Path(path))
     except SpecError:
         return False
     return "data" not in values and bool({"households", "persons", "schema"} & set(values))
 
 
-def _values(file: Path) -> dict[str, Any]:
-    """Return the file's values, decimal numbers exactly."""
+def _content(file: Path) -> bytes:
+    """Return what a file holds; a file of data is refused."""
     try:
         if not file.is_file():
             raise SpecError(f"{file} is not a file" if file.exists() else f"there is no spec at {file}")
+        if file.name.lower().endswith(tuple(KINDS)):
+            raise SpecError(
+                f"{file} is a file of data, not a spec. Make a spec for it with:\n  "
+                f"{shlex.join(['tallytree', 'init', str(file)])}"
+            )
         with file.open("rb") as opened:
-            content = opened.read(LARGEST + 1)
+            return opened.read(LARGEST + 1)
+    except OSError as error:
+        raise SpecError(f"{file} cannot be read: {error.strerror}. Nothing was spent.") from None
+
+
+def _values(content: bytes, file: Path) -> dict[str, Any]:
+    """Return the values of a file's content, decimal numbers exactly."""
+    try:
         if len(content) > LARGEST:
             raise ValueError(f"it is longer than {LARGEST:,} bytes")
         return tomllib.loads(content.decode("utf-8"), parse_float=_decimal)
@@ -293,8 +310,6 @@ def _values(file: Path) -> dict[str, Any]:
         raise SpecError(f"{file} is not UTF-8: line {line} has a byte that UTF-8 does not have") from None
     except RecursionError:
         raise SpecError(f"{file} is not a valid TOML file: it is nested too deeply") from None
-    except OSError as error:
-        raise SpecError(f"{file} cannot be read: {error.strerror}. Nothing was spent.") from None
     except ValueError as error:
         raise SpecError(f"{file} is not a valid TOML file: {error}") from None
 

@@ -1,6 +1,7 @@
 """Public tables, all read in one way: CSV, Parquet, columns by name, or any data with the Arrow interface.
 
-CSV is read as text, so that the code 01001 keeps its zero. Nothing private is read here, so errors may quote cells.
+CSV is read as text, so that the code 01001 keeps its zero; the first line shows the delimiter. Nothing private is read
+here, so errors may quote cells.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import numpy as np
 
 from tallytree.core.arguments import PATH, expect
 from tallytree.core.arrays import Floats
-from tallytree.core.csv_files import csv_problem, is_utf_16, open_quote
+from tallytree.core.csv_files import LONGEST_LINE, UTF_8, CsvFormat, csv_problem, is_utf_16, open_quote
 from tallytree.core.errors import SpecError
 
 
-def public_table(source: Any, what: str = "table") -> Any:
+def public_table(source: Any, what: str = "table", form: CsvFormat = UTF_8) -> Any:
     """Return a pyarrow Table; `what` names it in errors."""
     import pyarrow as pa
 
@@ -27,7 +28,7 @@ def public_table(source: Any, what: str = "table") -> Any:
     named = f" {fspath(source)}" if isinstance(source, str | PathLike) else ""
     try:
         if isinstance(source, str | PathLike):
-            table = _file(fspath(source))
+            table = _file(fspath(source), form)
         elif isinstance(source, Mapping):
             table = _of_columns(source, what)
         else:
@@ -35,7 +36,7 @@ def public_table(source: Any, what: str = "table") -> Any:
     except FileNotFoundError:
         raise SpecError(f"there is no {what} at{named}") from None
     except (OSError, pa.ArrowException, UnicodeError) as error:
-        found = csv_problem(fspath(source)) if named and not _is_parquet(fspath(source)) else None
+        found = csv_problem(fspath(source), form) if named and not _is_parquet(fspath(source)) else None
         raise SpecError(f"the {what}{named} cannot be read: {found or error}") from None
     except (TypeError, ValueError, AttributeError):
         raise SpecError(
@@ -68,17 +69,27 @@ def _is_parquet(path: str) -> bool:
     return path.lower().endswith((".parquet", ".pq"))
 
 
-def _file(path: str) -> Any:
-    from pyarrow import csv, parquet
+def _file(path: str, form: CsvFormat) -> Any:
+    from pyarrow import parquet
 
     if _is_parquet(path) or isdir(path):
         return parquet.read_table(path, partitioning=None)
-    if found := is_utf_16(path) or open_quote(path):
+    if found := is_utf_16(path, form) or open_quote(path):
         raise SpecError(found)
-    parse = csv.ParseOptions(newlines_in_values=True)
-    with csv.open_csv(path, parse_options=parse) as opened:
-        kinds = dict.fromkeys(opened.schema.names, "string")
-    return csv.read_csv(path, parse_options=parse, convert_options=csv.ConvertOptions(column_types=kinds))
+    return csv_rows(path, form).read_all()
+
+
+def csv_rows(path: str, form: CsvFormat) -> Any:
+    """Return the rows of a CSV file as texts, batch by batch, decoded by Python."""
+    from pyarrow import csv
+
+    names, delimiter = form.first_line(path)
+    return csv.open_csv(
+        path,
+        read_options=csv.ReadOptions(block_size=2 * LONGEST_LINE, encoding=form.codec.removesuffix("-sig")),
+        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, "string")),
+    )
 
 
 def text_columns(table: Any, names: Sequence[str]) -> list[list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import glob
 import hashlib
 import json
@@ -269,6 +270,40 @@ def put_report(directory: Path, content: bytes) -> Path:
         staging.rmdir()
     sync(target)
     return directory / REPORT
+
+
+def write_new(path: Path, content: bytes, *, replace: bool = False) -> None:
+    """Write a whole file under a new name, or raise `FileExistsError`; with `replace` an older file goes in one step.
+
+    On Linux the file has no name until it is complete, so a killed process leaves nothing behind.
+    """
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor, has_name = _open_unnamed(made)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            if not has_name:  # the folder's number makes Python follow the link; an absolute path ignores it
+                os.link(f"/proc/self/fd/{file.fileno()}", made if replace else path, src_dir_fd=file.fileno())
+        if replace:
+            os.replace(made, path)
+        elif has_name:
+            rename_new(made, path)
+    finally:
+        made.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def _open_unnamed(made: Path) -> tuple[int, bool]:
+    """Open a file without a name in a folder, or under the given name if the system cannot; and whether it has it."""
+    if hasattr(os, "O_TMPFILE"):
+        try:
+            return os.open(made.parent, os.O_TMPFILE | os.O_WRONLY, 0o644), False
+        except OSError as error:
+            if error.errno not in {errno.EISDIR, errno.EINVAL, errno.ENOTSUP}:
+                raise
+    return os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), True
 
 
 def reason(error: Exception) -> str:

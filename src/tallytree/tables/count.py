@@ -60,7 +60,8 @@ def group_sizes(
         "counts": Sealed(counts),
         "leaf_totals": counts.sum(axis=1) if options.public_totals else None,
         "listed_totals": by_category.sum(axis=(0, 2)) if options.groups_listed else None,
-        "regions_declared_public": options.hierarchy is None and not options.with_groups,
+        "regions_declared_public": options.regions_are_public
+        and (options.hierarchy is not None or not options.with_groups),
     }
     return GroupSizes(**shared_fields(options, GroupSizes) | facts)
 

@@ -221,10 +221,6 @@ class Options:
         hierarchy, public = self.hierarchy, self.regions_are_public
         if hierarchy is not None and not isinstance(hierarchy, Hierarchy):
             raise SpecError(f"hierarchy is of type {type(hierarchy).__name__}; expected a tallytree.Hierarchy")
-        if hierarchy is not None and public:
-            raise SpecError(
-                "regions_are_public takes the hierarchy from the microdata; leave it out, as hierarchy is given"
-            )
         if not self.region and (hierarchy is None or hierarchy.leaf_count > 1):
             raise SpecError("region is missing; it can be left out only for a hierarchy with a single leaf")
         if hierarchy is None and not self.with_groups and not public:

@@ -35,7 +35,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "missing_columns": (
         "",
         "{columns} not in {table}{hint}: correct the name, which is case-sensitive (CSV files need a first line of "
-        "names, and commas between cells)",
+        "names, and the delimiter between cells)",
     ),
     "quantity_type": ("", "{column} has type {type}: a quantity must be an integer"),
     "number_type": ("", "{column} has type {type}: expected a number"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from tallytree.core.arguments import FLAG, TEXT, expecting, optional
 from tallytree.core.arrays import Integers
+from tallytree.core.csv_files import UTF_8, CsvFormat
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import NO_CATEGORIES, Categories
@@ -50,6 +51,9 @@ BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
     groups_are_public=FLAG,
     table=optional(TEXT),
     groups_table=optional(TEXT),
+    delimiter=optional(TEXT),
+    decimal=TEXT,
+    encoding=TEXT,
 )
 def read(
     source: Any,
@@ -71,6 +75,9 @@ def read(
     groups_table: str | None = None,
     by: Any = None,
     decided_by: Any = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    encoding: str = "utf-8",
     memory_limit: str | None = None,
     progress: Progress = silent,
 ) -> GroupSizes:
@@ -112,7 +119,8 @@ def read(
         What to do with a group that has rows in two leaves: refuse the data, or count each pair of group and region as
         one group.
     regions_are_public : bool, default False
-        Your declaration that the list of regions that occur in the rows is public knowledge.
+        Your declaration that the list of regions that occur in the rows is public knowledge. With `hierarchy`, it says
+        that the hierarchy was made from that list.
     table : str, optional
         The table of a DuckDB file to read `source` from.
     groups_table : str, optional
@@ -124,6 +132,13 @@ def read(
         and each group on the list must have an entity.
     decided_by : str or mapping, optional
         Who decides a group's value: "group" or "members", for all columns or by column. See `Category`.
+    delimiter : str, optional
+        The delimiter between the cells of CSV files. The default is the one of comma, semicolon, tab and bar that gives
+        the first line the most columns.
+    decimal : {".", ","}, default "."
+        The decimal mark of numbers in CSV files.
+    encoding : str, default "utf-8"
+        The encoding of CSV files, such as "windows-1252" or "utf-16".
     memory_limit : str, optional
         How much memory DuckDB may use, such as "2GB". The default is most of the memory.
     progress : callable, optional
@@ -174,7 +189,7 @@ def read(
     if groups is not None:
         check_groups_are_public(groups_are_public)
         refuse_own_list(source, table, groups, groups_table)
-    with workspace(memory_limit) as connect:
+    with workspace(memory_limit, CsvFormat(delimiter, decimal, encoding)) as connect:
         rows = open_source(source, table, connect, progress)
         if rows_per_entity is not None:
             check_engine(rows.engine.name)
@@ -211,13 +226,18 @@ def check(source: Any, **options: Any) -> None:
 
 
 def read_groups(
-    groups: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
+    groups: Any,
+    options: Options,
+    *,
+    table: str | None = None,
+    memory_limit: str | None = None,
+    form: CsvFormat = UTF_8,
 ) -> tuple[Hierarchy, Integers]:
     """Return the hierarchy and the public number of groups in each leaf, from a groups table as `read` takes it.
 
     The numbers are by category if the groups table has the categories of the options, otherwise by region.
     """
-    with workspace(memory_limit) as connect:
+    with workspace(memory_limit, form) as connect:
         listed = open_groups(groups, table, None, connect)
         raise_any(missing_columns("the groups table", [*listed.table.kinds], [options.group, *options.region]))
         if not _are_listed(options.categories, listed.table.kinds):
@@ -271,9 +291,9 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
         )
 
 
-def lists_categories(groups: Any, table: str | None, categories: Categories) -> bool:
+def lists_categories(groups: Any, table: str | None, categories: Categories, form: CsvFormat = UTF_8) -> bool:
     """Return whether a public groups table has the columns of these categories."""
-    with workspace(None) as connect:
+    with workspace(None, form) as connect:
         return _are_listed(categories, open_groups(groups, table, None, connect).table.kinds)
 
 
@@ -285,25 +305,39 @@ def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
     """
     if options.hierarchy is not None:
         return options.hierarchy
-    columns = {column: opened.table[column].as_text for column in options.region}
+    regions = _regions_that_occur(opened, options.region, with_groups=options.with_groups)
+    return Hierarchy.from_levels(regions, list(options.region))
+
+
+def regions_in_rows(source: Any, region: Sequence[str], form: CsvFormat = UTF_8) -> dict[str, list[str]]:
+    """Return the regions that occur in files of microdata, by column. The data holder declared their list public."""
+    with workspace(None, form) as connect:
+        opened = open_source(source, None, connect)
+        raise_any(missing_columns("the microdata", [*opened.table.kinds], region))
+        return _regions_that_occur(opened, region)
+
+
+def _regions_that_occur(opened: Opened, region: Sequence[str], *, with_groups: bool = False) -> dict[str, list[str]]:
+    """Return the regions of all rows without gaps, in order, by column."""
+    columns = {column: opened.table[column].as_text for column in region}
     cells = opened.fetch(
         "Collecting the regions",
         select(columns, opened.table.source, f" GROUP BY {', '.join(columns.values())}"),
         "string",
     )
     if cells.num_rows == 0:
-        raise InputProblems([problem("groups_no_rows" if options.with_groups else "no_regions", 0)])
+        raise InputProblems([problem("groups_no_rows" if with_groups else "no_regions", 0)])
     rows = []
-    for row in zip(*(cells[column].to_pylist() for column in options.region), strict=True):
+    for row in zip(*(cells[column].to_pylist() for column in region), strict=True):
         texts = ["" if cell is None else str(cell) for cell in row]
         while texts and not texts[-1].strip():
             texts.pop()
         if texts and all(text.strip() for text in texts):
-            rows.append((*texts, *[""] * (len(options.region) - len(texts))))
+            rows.append((*texts, *[""] * (len(region) - len(texts))))
     if not rows:
         raise SpecError("the region columns are empty, so there is no hierarchy to take from them")
-    levels = zip(options.region, zip(*sorted(set(rows)), strict=True), strict=True)
-    return Hierarchy.from_levels({column: [*texts] for column, texts in levels}, list(options.region))
+    levels = zip(region, zip(*sorted(set(rows)), strict=True), strict=True)
+    return {column: [*texts] for column, texts in levels}
 
 
 # -------------------------------------------------------------------- rows and persons left out
@@ -329,14 +363,19 @@ class Part(Unsharable):
 
 
 def rows_left_out(
-    source: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
+    source: Any,
+    options: Options,
+    *,
+    table: str | None = None,
+    memory_limit: str | None = None,
+    form: CsvFormat = UTF_8,
 ) -> tuple[Part, Part] | None:
     """Return rows that `read` drops, and entities that lose some; None without a bound on an entity's rows. NOT
     PRIVATE.
     """
     if options.entity is None or options.rows_per_entity is None:
         return None
-    with workspace(memory_limit) as connect:
+    with workspace(memory_limit, form) as connect:
         return _beyond(open_source(source, table, connect), options.entity, options.rows_per_entity)
 
 
@@ -349,10 +388,15 @@ def persons_left_out(
 
 
 def groups_at_largest(
-    source: Any, options: Options, *, table: str | None = None, memory_limit: str | None = None
+    source: Any,
+    options: Options,
+    *,
+    table: str | None = None,
+    memory_limit: str | None = None,
+    form: CsvFormat = UTF_8,
 ) -> Part:
     """Return groups of max_size or more, of all groups with rows, before any rows are dropped. NOT PRIVATE."""
-    with workspace(memory_limit) as connect:
+    with workspace(memory_limit, form) as connect:
         rows = open_source(source, table, connect)
         names = (options.group, *(options.region if options.groups_were_split else ()))
         keys = ", ".join(rows.table[name].text for name in names)

@@ -7,7 +7,6 @@ errors quote rows, so each is replaced by a `DataError` that names only its clas
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import shutil
 import stat
@@ -15,20 +14,21 @@ import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tallytree.core.csv_files import LONGEST_LINE, cell_separator, csv_problem, is_utf_16, long_last_line
+from tallytree.core.csv_files import LONGEST_LINE, UTF_8, CsvFormat, csv_problem, is_utf_16, long_last_line
 from tallytree.core.disk import lock
 from tallytree.core.errors import DataError, SpecError
 from tallytree.core.numbers import short
 from tallytree.core.progress import Progress, Stage, silent
+from tallytree.core.public_table import csv_rows
 from tallytree.tables import engines, spark
 from tallytree.tables.address import Source, kind_of, paths_of
 from tallytree.tables.guard import EngineError, guarded
@@ -104,6 +104,16 @@ class DuckDB:
             self.made.append(f"TABLE {name}")
         return self.table(name)
 
+    def copy(self, parts: Iterable[Any]) -> Table:
+        """Copy rows that are read once, part by part, to a table of DuckDB's own."""
+        name, incoming = f"tallytree_{next(NAMES)}", f"tallytree_{next(NAMES)}"
+        for number, part in enumerate(parts):
+            self.con.register(incoming, part)
+            into = f"INSERT INTO {name}" if number else f"CREATE TEMP TABLE {name} AS"
+            self.con.execute(f"{into} SELECT * FROM {incoming}; DROP VIEW {incoming}")
+        self.made.append(f"TABLE {name}")
+        return self.table(name)
+
     def fetch(self, query: str, kind: str = "") -> Any:
         """Return the rows of a small result as an Arrow table."""
         return self.con.sql(query).to_arrow_table()
@@ -157,8 +167,8 @@ class Opened:
 class Workspace:
     """A new in-memory DuckDB, created on the first call, with its CSV files and the engines that were opened."""
 
-    def __init__(self, directory: str, memory_limit: str | None) -> None:
-        self.directory, self.memory_limit = directory, memory_limit
+    def __init__(self, directory: str, memory_limit: str | None, form: CsvFormat) -> None:
+        self.directory, self.memory_limit, self.form = directory, memory_limit, form
         self.own: DuckDB | None = None
         self.csv_files: list[str] = []
         self.opened: dict[Any, DuckDB | engines.Engine] = {}  # by URL, or by the owner of the connection
@@ -176,16 +186,18 @@ class Workspace:
 
 
 @contextmanager
-def workspace(memory_limit: str | None) -> Iterator[Workspace]:
-    """Open a workspace; its spill files are removed with it. If the engine refuses, broken CSV files are named."""
+def workspace(memory_limit: str | None, form: CsvFormat = UTF_8) -> Iterator[Workspace]:
+    """Open a workspace for CSV files of this form; its spill files are removed with it. If the engine refuses, broken
+    CSV files are named.
+    """
     if memory_limit is not None and not isinstance(memory_limit, str):
         raise SpecError(f"memory_limit is {short(memory_limit)}; expected a text such as '4GB'")
     with spill_directory() as directory:
-        connect = Workspace(directory, memory_limit)
+        connect = Workspace(directory, memory_limit, form)
         try:
             yield connect
         except EngineError:
-            if found := next(filter(None, map(csv_problem, connect.csv_files)), None):
+            if found := next(filter(None, (csv_problem(path, form) for path in connect.csv_files)), None):
                 raise DataError(found) from None
             raise
         finally:
@@ -323,7 +335,7 @@ def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Ta
     _refuse_table_name(table, option)
     if kind == "csv":
         connect.csv_files.extend(paths or [])
-        return _csv(engine, paths or [], option)
+        return _csv(engine, paths or [], connect.form, option)
     if kind == "parquet":
         return guarded(f"Opening the Parquet {option}", lambda: engine.table(f"read_parquet({literal(paths)})"))
     if not hasattr(source, "__arrow_c_stream__"):
@@ -334,33 +346,33 @@ def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Ta
     return guarded(f"Importing the Arrow {option}", lambda: engine.put(source, take=False))
 
 
-def _csv(engine: DuckDB, paths: Sequence[str], option: str) -> Table:
+def _csv(engine: DuckDB, paths: Sequence[str], form: CsvFormat, option: str) -> Table:
     """Read all columns as text, so that 01001 keeps its zero; nothing about the format is guessed from the rows."""
-    commas = {cell_separator(path) for path in paths}
     doing = f"Reading the first line of the CSV {option}"
-    if wide := next(filter(None, (guarded(doing, partial(is_utf_16, path)) for path in paths)), None):
+    if wide := next(filter(None, (guarded(doing, partial(is_utf_16, path, form)) for path in paths)), None):
         raise SpecError(f"{option}: {wide}")
-    headers = {guarded(doing, partial(_header, path)) for path in paths}
-    if len(headers) > 1 or len(commas) > 1:
+    first_lines = {guarded(doing, partial(form.first_line, path)) for path in paths}
+    if len(first_lines) > 1:
         raise SpecError(f"{option}: the CSV files have different columns; expected the same first line in all")
-    header, comma = headers.pop(), commas.pop()
+    header, delimiter = first_lines.pop()
     if not header or "" in header or len(set(header)) < len(header):
         raise SpecError(f"{option}: the CSV file's first line must give each column a different name")
     doing = f"Reading the last line of the CSV {option}"
     if long := next(filter(None, (guarded(doing, partial(long_last_line, path)) for path in paths)), None):
         raise DataError(f"{option}: {long}")
-    form = {"header": True, "delim": comma, "quote": '"', "escape": '"', "columns": dict.fromkeys(header, "VARCHAR")}
-    form["max_line_size"] = LONGEST_LINE
-    how = ", ".join(f"{name} = {literal(value)}" for name, value in {"auto_detect": False, **form}.items())
-    return guarded(f"Opening the CSV {option}", lambda: engine.table(f"read_csv({literal(list(paths))}, {how})"))
-
-
-def _header(path: str) -> tuple[str, ...]:
-    import csv
-
-    opened = gzip.open if path.lower().endswith(".gz") else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        return tuple(next(csv.reader(file, delimiter=cell_separator(path), strict=True), ()))
+    if form.is_utf_8:
+        columns = dict.fromkeys(header, "VARCHAR")
+        how = {"auto_detect": False, "header": True, "delim": delimiter, "quote": '"', "escape": '"'}
+        listed = ", ".join(
+            f"{name} = {literal(value)}"
+            for name, value in {**how, "columns": columns, "max_line_size": LONGEST_LINE}.items()
+        )
+        text = f"read_csv({literal(list(paths))}, {listed})"
+        found = guarded(f"Opening the CSV {option}", lambda: engine.table(text))
+    else:
+        decoded = (partial(csv_rows, path, form) for path in paths)
+        found = guarded(f"Reading the CSV {option}", lambda: engine.copy(rows() for rows in decoded))
+    return replace(found, decimal=form.decimal)
 
 
 def _attached(engine: DuckDB, paths: Sequence[str], table: str | None, option: str) -> Table:

@@ -57,6 +57,7 @@ class Cell:
 
     text: str
     kind: str
+    decimal: str = "."  # the decimal mark of texts
 
     @property
     def is_text(self) -> bool:
@@ -104,7 +105,10 @@ class Cell:
             return Cell(f"CASE WHEN {self.text} THEN 1 WHEN NOT {self.text} THEN 0 END", "BIGINT")
         if self.is_text:
             # DuckDB 2.0 moves a bare TRY_CAST into its CSV reader, which then fails on the first text. trim helps.
-            return Cell(f"TRY_CAST(trim({self.text}, {literal(WHITE)}) AS DOUBLE)", "DOUBLE")
+            text = f"trim({self.text}, {literal(WHITE)})"
+            if self.decimal == ",":  # a point in such a text separates thousands, so it is no number here
+                text = f"CASE WHEN {text} LIKE '%.%' THEN NULL ELSE replace({text}, ',', '.') END"
+            return Cell(f"TRY_CAST({text} AS DOUBLE)", "DOUBLE")
         return Cell(f"CAST({self.text} AS DOUBLE)", "DOUBLE")
 
     def within(self, bound: int) -> str:
@@ -126,9 +130,10 @@ class Table:
     kinds: Mapping[str, str]
     joined: str = ""  # the join that finds the leaves: see `count.place`
     leaf: str = "0"  # the leaf region of a row
+    decimal: str = "."  # the decimal mark of texts
 
     def __getitem__(self, column: str) -> Cell:
-        return Cell(f"given.{quoted(column)}", self.kinds[column])
+        return Cell(f"given.{quoted(column)}", self.kinds[column], self.decimal)
 
     @property
     def source(self) -> str:
