@@ -341,22 +341,22 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_359,
-    "tables": 2_806,
+    "core and domain": 2_412,
+    "tables": 2_908,
     "privacy": 3_013,
     "estimate": 4_535,
     "mechanisms": 1_654,
     "synthesis": 2_482,
     "planning": 1_471,
-    "publish": 7_702,
+    "publish": 7_728,
     "demo": 168,
     "lab": 5_001,
-    "command": 3_133,
+    "command": 3_596,
 }
-MOST_MODULES = 193
+MOST_MODULES = 195
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (31, 4_394)  # modules, code lines
+MOST_TO_READ = (31, 4_449)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",

@@ -42,8 +42,8 @@ class CsvFormat:
         if self.decimal not in DECIMALS:
             raise SpecError(f"decimal is {self.decimal!r}; choose '.' or ','")
         try:
-            codecs.lookup(self.encoding).incrementaldecoder(errors="strict")
-        except (LookupError, TypeError, ValueError):
+            "a".encode(self.encoding)
+        except (LookupError, ValueError):
             raise SpecError(
                 f"unknown encoding {self.encoding!r}; expected one such as utf-8, windows-1252 or utf-16"
             ) from None
