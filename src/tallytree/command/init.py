@@ -177,7 +177,7 @@ def _given(options: InitOptions) -> dict[str, str | None]:
 def _lacking(lacking: Sequence[tuple[str, str | None]], *, yes: bool) -> str:
     listed = "\n".join(f"  {option}" + (f"   guess: {guess}" if guess else "") for option, guess in lacking)
     if yes:
-        return f"--yes takes guesses, and there is none for:\n{listed}"
+        return f"--yes takes guesses. Answer the rest with options:\n{listed}"
     return f"there is no terminal to ask on. Answer with options, or take the guesses with --yes:\n{listed}"
 
 
@@ -240,7 +240,7 @@ def _regions(options: InitOptions, look: Look, answers: Mapping[str, Any]) -> Qu
 def _max_size(options: InitOptions, look: Look, answers: Mapping[str, Any]) -> Question:
     def check(given: str) -> int:
         if not re.fullmatch(r"[1-9][0-9]{0,5}", given):
-            raise SpecError(f"{given!r} is no size; expected an integer such as 10")
+            raise SpecError(f"{given!r} is not a size; expected an integer such as 10")
         return int(given)
 
     text = "What is the largest size to count separately? Larger groups count as this size."
@@ -330,7 +330,7 @@ def _regions_of(given: str, options: InitOptions, look: Look, taken: Sequence[st
         raise SpecError(f"there is no file {given}, and no such column")
     for name in columns:
         if _column(name, look) in taken:
-            raise SpecError(f"{name!r} names a group or a person, so it is no region")
+            raise SpecError(f"{name!r} names a group or a person, so it cannot be a region")
     rows = regions_in_rows(str(options.people), columns, look.form)
     Hierarchy.from_levels(rows, columns)
     return Regions(tuple(columns), tuple(columns), rows=rows, declared_public=True)
