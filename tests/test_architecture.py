@@ -344,16 +344,16 @@ MOST_CODE_LINES = {
     "core and domain": 2_412,
     "tables": 2_908,
     "privacy": 3_013,
-    "estimate": 4_535,
+    "estimate": 4_725,
     "mechanisms": 1_654,
     "synthesis": 2_482,
     "planning": 1_471,
-    "publish": 7_728,
+    "publish": 7_730,
     "demo": 168,
     "lab": 5_001,
     "command": 3_596,
 }
-MOST_MODULES = 195
+MOST_MODULES = 196
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (31, 4_449)  # modules, code lines

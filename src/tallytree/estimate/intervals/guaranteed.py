@@ -39,7 +39,7 @@ themselves, they have the intervals of those measurements.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -52,7 +52,7 @@ from tallytree.core.kernels import in_threads, kernel
 from tallytree.core.progress import Tell, nobody, piece
 from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
-from tallytree.estimate.intervals.linear import MeasuredView, no_guarantee, no_linear
+from tallytree.estimate.intervals.linear import MeasuredView, entity_weights, no_guarantee, no_linear
 from tallytree.estimate.intervals.one_sided_bounds import MOST, Ends, at_least_bounds, entity_bounds, run_ends
 from tallytree.estimate.intervals.tails import NORMAL, Errors, quantile
 from tallytree.estimate.intervals.unions import Unions
@@ -121,10 +121,10 @@ def guaranteed_sums(measurements: Measurements, counts: Integers, unions: Unions
     return replace(cells, lower=lower, upper=upper)
 
 
-def bounded_sum(
-    measurements: Measurements, regions: Iterable[int], sizes: Integers, error: float, bounds: Callable[[float], Ends]
-) -> tuple[float, float]:
-    """Return ends of the number of groups of some sizes in a union of regions, from bounds of `at_least` counts
+def bounded_sums(
+    measurements: Measurements, unions: Unions, sizes: Integers, error: float, bounds: Callable[[float], Ends]
+) -> tuple[Floats, Floats]:
+    """Return ends of the number of groups of some sizes in unions of regions, from bounds of `at_least` counts
     (`bounds`).
 
     A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
@@ -136,8 +136,32 @@ def bounded_sum(
         low, high = run_ends(bounds(part / (4 * len(runs))), measurements, firsts, lasts)
         return low.astype(np.float64).sum(axis=1), high.astype(np.float64).sum(axis=1)
 
-    low, high = _add_ends(ends_of, Unions.of_regions([regions]), measurements, error)
-    return float(low[0]), float(high[0])
+    return _add_ends(ends_of, unions, measurements, error)
+
+
+def sum_ends(measurements: Measurements, by_size: Floats, unions: Unions, error: float) -> tuple[Floats, Floats] | None:
+    """Return ends of Σ by_size · count in unions of regions, each pair with a failure probability of at most `error`.
+
+    `by_size` runs from 0 to K + 1 and ends in 0. Without unbiased estimates there are ends of numbers of groups and of
+    entities alone; the result is None for other sums.
+    """
+    if no_linear(measurements) is None:
+        view, of_total = MeasuredView.of_sum(measurements, by_size)
+        totals = measurements.region_totals
+        fitted = view.fit()[:, 0] + (0.0 if totals is None else of_total * totals)
+
+        def around(part: float) -> tuple[Floats, Floats]:
+            half = view.errors.reach(part / 2)
+            return fitted - half, fitted + half
+
+        return _add_ends(around, unions, measurements, error)
+    if np.array_equal(by_size, entity_weights(measurements)):
+        low, high = _entity_sums(measurements, unions, error)
+        return low.astype(np.float64), high.astype(np.float64)
+    if not set(by_size.tolist()) <= {0.0, 1.0}:
+        return None
+    bounds = partial(at_least_bounds, measurements)
+    return bounded_sums(measurements, unions, np.flatnonzero(by_size), error, bounds)
 
 
 def guaranteed_entities(
@@ -188,7 +212,7 @@ def _entity_sums(measurements: Measurements, unions: Unions, error: float) -> En
     """Return ends of numbers of entities of sums over regions."""
     most, none = unions.limits(most_entities(measurements)), np.zeros(len(unions), np.int64)
     if no_linear(measurements) is None:
-        view = MeasuredView.of_entities(measurements)
+        view, _ = MeasuredView.of_sum(measurements, entity_weights(measurements))
         if (errors := view.errors_of(unions)) is not None:
             half, values = errors.reach(error / 2), np.clip(unions.add_up(view.fit()[:, 0]), 0, most)
             low, high = values - half, values + half

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class MeasuredView:
     """
 
     measurements: Measurements
-    view: LinearView | Literal["entities"]
+    view: LinearView | Literal["sum"]  # of columns
     values: Numbers  # `[regions, columns]`
     variances: dict[int, float]  # of the noise, by measured level
     noise: dict[int, Noise]
@@ -89,34 +89,42 @@ class MeasuredView:
         )
 
     @classmethod
-    def of_entities(cls, measurements: Measurements) -> MeasuredView:
-        """Return one column, the number of entities: Σ T[s] or Σ s · count[s], combined with its own measurement, if
-        any.
+    def of_sum(cls, measurements: Measurements, by_size: Floats) -> tuple[MeasuredView, float]:
+        """Return one column, Σ by_size · count, and the weight of the public total that is to be added to it.
+
+        `by_size` runs from 0 to K + 1 and ends in 0. A number of entities is combined with its own measurement, if any.
         """
-        view, tree = cls.of(measurements), measurements.hierarchy
-        weights = np.ones(view.values.shape[1])
-        if view.view == "counts":
-            weights = np.arange(measurements.first_size, measurements.max_size + 1, dtype=np.float64)
-        square, alike = float(weights @ weights), int(np.count_nonzero(weights == weights.max()))
-        lead = alike * float(weights.max()) ** 2 / square
+        view = cls.of(measurements)
+        weights, of_total = _column_weights(view, by_size)
+        square = float(weights @ weights)
+        largest = float(np.abs(weights).max())
+        alike = int(np.count_nonzero(np.abs(weights) == largest))
+        lead = alike * largest**2 / square
         values, variances, noise = view.values @ weights, {}, {}
         for level, given in view.noise.items():
             variances[level] = square * view.variances[level]
             noise[level] = given._replace(copies=alike, part=lead)
-        for own in measurements.measured:
+        found = cls(measurements, "sum", values[:, np.newaxis], variances, noise)
+        return (found._with_entities() if np.array_equal(by_size, entity_weights(measurements)) else found), of_total
+
+    def _with_entities(self) -> MeasuredView:
+        """Return numbers of entities combined with their own measurements."""
+        values, variances, noise = self.values[:, 0].astype(np.float64), dict(self.variances), dict(self.noise)
+        for own in self.measurements.measured:
             if own.view != "entities":
                 continue
-            level, rows = own.level, tree.level_slice(own.level)
+            level, rows = own.level, self.measurements.hierarchy.level_slice(own.level)
             precise, derived = 1 / max(own.variance, LEAST_VARIANCE), variances.get(level, math.inf)
             derived = 1 / max(derived, LEAST_VARIANCE)
             part = precise / (precise + derived)  # the part of the variance that is due to the number's own measurement
             values[rows] = (1 - part) * values[rows] + part * own.values[:, 0]
             variances[level] = 1 / (precise + derived)
-            if part >= (1 - part) * lead / alike:
+            given = noise.get(level)
+            if given is None or part >= (1 - part) * given.part / given.copies:
                 noise[level] = Noise(own.noise, own.scale, 1, part)
             else:
-                noise[level] = noise[level]._replace(part=(1 - part) * lead)
-        return cls(measurements, "entities", values[:, np.newaxis], variances, noise)
+                noise[level] = given._replace(part=(1 - part) * given.part)
+        return MeasuredView(self.measurements, "sum", values[:, np.newaxis], variances, noise)
 
     @cached_property
     def law(self) -> TreeVariances:
@@ -210,6 +218,35 @@ def _of_all_sizes(measurements: Measurements, view: LinearView) -> bool:
     last = measurements.hierarchy.depth - 1
     parts = [part for part in measurements.measured if part.view == view and not part.summed]
     return any(part.level == last for part in parts) and all(part.sizes is None for part in parts)
+
+
+# -------------------------------------------------------------------- many sums, or their changes
+
+
+class Estimates(NamedTuple):
+    """Unbiased estimates of several sums, and the laws of their errors."""
+
+    values: Floats
+    errors: Errors
+
+    def minus(self, other: Estimates, factor: float | Floats = 1.0) -> Estimates:
+        """Return these estimates less a multiple of those of another release, whose noise is independent."""
+        return Estimates(self.values - factor * other.values, self.errors.plus(other.errors.scaled(factor)))
+
+
+def estimate_sums(measurements: Measurements, by_size: Floats, unions: Unions) -> Estimates | None:
+    """Estimate Σ by_size · count in each union of regions; None if the errors would take too long to compute.
+
+    `by_size` runs from 0 to K + 1 and ends in 0.
+    """
+    view, of_total = MeasuredView.of_sum(measurements, by_size)
+    errors = view.errors_of(unions)
+    if errors is None:
+        return None
+    values = unions.add_up(view.fit()[:, 0])
+    if measurements.region_totals is not None:
+        values = values + of_total * unions.add_up(measurements.region_totals)
+    return Estimates(values, errors)
 
 
 # -------------------------------------------------------------------- linear
@@ -317,9 +354,14 @@ def linear_estimate(view: MeasuredView, regions: Iterable[int], sizes: Iterable[
 
 def entities(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
     """Estimate Σ size · count in the union of regions, truncated: the last size counts as itself."""
-    by_size = np.arange(view.measurements.max_size + 2, dtype=np.float64)
+    return _summed(view, _union(regions, view.measurements.hierarchy), entity_weights(view.measurements))
+
+
+def entity_weights(measurements: Measurements) -> Floats:
+    """Return the weights of the sizes 0 … K + 1 in a number of entities."""
+    by_size = np.arange(measurements.max_size + 2, dtype=np.float64)
     by_size[-1] = 0.0
-    return _summed(view, _union(regions, view.measurements.hierarchy), by_size)
+    return by_size
 
 
 def groups(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
@@ -341,19 +383,26 @@ def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) 
     level = checked_level(level)
     top, bottom = numerator.estimate, denominator.estimate
     value = top / bottom if bottom else math.nan
-    covariance = numerator.covariance_with(denominator)
     square = 0.0
     for each in (numerator, denominator, numerator.minus(denominator, value if bottom else 0.0)):
         if each.variance > 0:
             square = max(square, each.half_width(level) ** 2 / each.variance)
-    # (top − R bottom)² ≤ square · (Var top − 2 R Cov + R² Var bottom): a quadratic inequality in R.
-    leading = bottom**2 - square * denominator.variance
-    if leading <= 0:
-        return Ratio(value, -math.inf, math.inf)
-    middle = top * bottom - square * covariance
-    last = top**2 - square * numerator.variance
-    spread = math.sqrt(max(0.0, middle**2 - leading * last))
-    return Ratio(value, (middle - spread) / leading, (middle + spread) / leading)
+    variances = numerator.variance, denominator.variance, numerator.covariance_with(denominator)
+    lower, upper = fieller(top, bottom, *variances, square)
+    return Ratio(value, float(lower), float(upper))
+
+
+def fieller(top: Any, bottom: Any, of_top: Any, of_bottom: Any, covariance: Any, square: Any) -> tuple[Any, Any]:
+    """Return the ends of ratios from two estimates, their variances and covariance; infinite where they are unbounded.
+
+    They solve (top − R bottom)² ≤ square · (Var top − 2 R Cov + R² Var bottom), a quadratic inequality in R.
+    """
+    leading = bottom**2 - square * of_bottom
+    middle, last = top * bottom - square * covariance, top**2 - square * of_top
+    spread = np.sqrt(np.maximum(0.0, middle**2 - leading * last))
+    bounded, divisor = leading > 0, np.where(leading > 0, leading, 1.0)
+    lower = np.where(bounded, (middle - spread) / divisor, -math.inf)
+    return lower, np.where(bounded, (middle + spread) / divisor, math.inf)
 
 
 # -------------------------------------------------------------------- how a sum is made
@@ -361,20 +410,31 @@ def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) 
 
 def _summed(view: MeasuredView, union: list[int], by_size: Floats) -> LinearSum:
     """Return Σ by_size[s] · count[s] over regions; `by_size` runs from 0 to K + 1 and ends in 0."""
-    measurements = view.measurements
-    constant = 0.0
-    if view.view == "counts":
-        columns = by_size[measurements.first_size : -1].copy()
-    else:
-        # Σ f(s) (T[s] − T[s + 1]) = f(0) T[0] + Σ (f(s) − f(s − 1)) T[s], and T[0] is the public total or not counted.
-        by_size = by_size.copy()
-        columns = np.diff(by_size[:-1])
-        if measurements.region_totals is not None:
-            constant = float(by_size[0] * measurements.region_totals[union].sum())
+    columns, of_total = _column_weights(view, by_size, shifted=False)
+    totals = view.measurements.region_totals
+    constant = 0.0 if totals is None else float(of_total * totals[union].sum())
     weights = view.law.region_sum(union)
     used = np.flatnonzero(columns)
     estimate = constant + float(view.law.measurement_weights(weights) @ (view.values[:, used] @ columns[used]))
     return LinearSum((Term(view, weights, columns),), estimate)
+
+
+def _column_weights(view: MeasuredView, by_size: Floats, *, shifted: bool = True) -> tuple[Floats, float]:
+    """Return the weights of the measured columns, and that of the public total, in Σ by_size · count.
+
+    With public totals the counts of all sizes add up to a known number. So the most frequent weight may be taken off
+    all sizes (`shifted`), where that leaves less noise.
+    """
+    facts = view.measurements
+    if view.view == "at_least":
+        # Σ f(s) (T[s] − T[s + 1]) = f(0) T[0] + Σ (f(s) − f(s − 1)) T[s], and T[0] is the public total or not counted.
+        return np.diff(by_size[:-1]), float(by_size[0])
+    columns = by_size[facts.first_size : -1].copy()
+    each, times = np.unique(columns, return_counts=True)
+    usual = float(each[np.argmax(times)])
+    if not shifted or facts.region_totals is None or np.sum((columns - usual) ** 2) >= np.sum(columns**2):
+        return columns, 0.0
+    return columns - usual, usual
 
 
 def _distinct_columns(on_columns: Floats) -> tuple[Floats, NDArray[np.int64]]:

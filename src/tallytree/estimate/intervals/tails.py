@@ -106,18 +106,46 @@ def quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance:
 
 @lru_cache(maxsize=65536)
 def _quantile(kind: NoiseKind, scale: Fraction, copies: int, part: float, chance: float) -> float:
+    leading, shapes, margin, half_step = _shapes(kind, scale, copies, part)
+    found = -math.inf
+    for places, weights in shapes:
+        found = float(_least_place(leading, part, places, weights, chance, found))
+    return margin * found + half_step
+
+
+def chances_beyond(kind: NoiseKind, scale: Fraction, copies: int, part: float, places: Floats) -> Floats:
+    """Return the chances with which `quantile` is at most these places: its inverse, with the same shapes and margins.
+
+    >>> round(float(chances_beyond("discrete_gaussian", Fraction(10**6), 1, 1.0, np.array([1.96]))[0]), 3)
+    0.025
+    """
+    if copies > MOST_COPIES or part <= 0:
+        return np.array([math.erfc(place / math.sqrt(2)) / 2 for place in places.tolist()])
+    found = np.zeros(len(places))
+    for near in _neighbours(part):
+        leading, shapes, margin, half_step = _shapes(kind, scale, copies, near)
+        for others, weights in shapes:
+            found = np.maximum(found, _chances(leading, near, others, weights, (places - half_step) / margin))
+        found[places < half_step] = 1.0  # no quantile is that near
+    return np.minimum(found * (1 + 1e-9), 1.0)  # more than rounding errors, which decide on a grid
+
+
+def _shapes(
+    kind: NoiseKind, scale: Fraction, copies: int, part: float
+) -> tuple[Tail, list[tuple[Floats, Floats]], float, float]:
+    """Return the leading terms, the extreme shapes of the others (places and chances), the margin and the half step."""
     leading, rest = noise_tail(kind, scale, copies), 1 - part
     if rest == 0:
-        return float(_least_place(leading, 1.0, np.zeros(1), np.ones(1), chance, -math.inf))
-    others, found = copies * max(1, math.floor(rest / part + 1e-9)), -math.inf
+        return leading, [(np.zeros(1), np.ones(1))], 1.0, 0.0
+    shapes, others = [], copies * max(1, math.floor(rest / part + 1e-9))
     if others <= MOST_COPIES:
         places, step, weights = _spread_out(kind, scale, others)
-        found = float(_least_place(leading, part, places * (step * math.sqrt(rest)), weights, chance, found))
+        shapes.append((places * (step * math.sqrt(rest)), weights))
     places, weights = _normal()
-    found = float(_least_place(leading, part, places * math.sqrt(rest), weights, chance, found))
+    shapes.append((places * math.sqrt(rest), weights))
     # If noise is about as small as its grid, the unknown grid of the other terms matters too: add half a step.
     small = leading.step * math.sqrt(copies) > 1 / COARSE_BELOW
-    return SHAPE_MARGIN * found + (leading.step * math.sqrt(part) / 2 if small else 0.0)
+    return leading, shapes, SHAPE_MARGIN, leading.step * math.sqrt(part) / 2 if small else 0.0
 
 
 @lru_cache(maxsize=1)
@@ -164,6 +192,16 @@ def _least_place(tail: Tail, part: float, places: Floats, weights: Floats, chanc
 
 
 @kernel
+def _chances(tail: Tail, part: float, places: Floats, weights: Floats, at: Floats) -> Floats:
+    """Return Σ weight · P(√part · S > t − place) for each t."""
+    root, found = np.sqrt(part), np.zeros(len(at))
+    for number in range(len(at)):
+        for index in range(len(places)):
+            found[number] += weights[index] * _beyond(tail, (at[number] - places[index]) / root)
+    return found
+
+
+@kernel
 def _beyond(tail: Tail, place: float) -> float:
     """Return P(S > x) at a place; a place on the grid, up to rounding, counts as beyond (the safe side)."""
     step, reaching, continuous = tail
@@ -197,6 +235,9 @@ def _neighbours(part: float) -> set[float]:
 
 
 ALIKE = 1 - 1e-9  # terms whose variances have at least this ratio count as equal
+STEPS_OF_DISTANCE, MOST_DEVIATIONS = 256, 64  # distances are rounded to these parts of a standard deviation
+ROUNDING = 2e-4  # more than the search for a quantile is off
+LEAST_P_VALUE = 1e-9  # stands for any smaller one, which rounding errors would spoil
 LOWEST_STEP = 81  # below every half-power of two that a part of the variance is rounded to
 
 
@@ -220,6 +261,14 @@ class Errors:
     variance: Floats
 
     __repr__ = briefly
+
+    @classmethod
+    def none(cls, number: int) -> Errors:
+        """Return the errors of numbers that are known exactly."""
+        none = np.zeros(number)
+        return cls(
+            (Noise("discrete_laplace", Fraction(1)),), none.astype(np.int64), np.ones(number, np.int64), none, none
+        )
 
     @classmethod
     def of_regions(cls, law: TreeVariances, noise: dict[int, Noise]) -> Errors:
@@ -254,12 +303,54 @@ class Errors:
         counted = np.add.reduceat(np.where(alike, copies, 0), starts)
         return Errors(self.noise, leading, counted, largest, np.add.reduceat(self.variance[rows], starts))
 
+    def scaled(self, factor: float | Floats) -> Errors:
+        """Return the errors of the estimates times a factor."""
+        square = np.square(factor)
+        return replace(self, term=self.term * square, variance=self.variance * square)
+
+    def plus(self, other: Errors) -> Errors:
+        """Return the errors of sums of two independent estimates each, as of two releases; the order is irrelevant."""
+        noise = tuple(sorted({one._replace(copies=1, part=1.0) for one in (*self.noise, *other.noise)}))
+        each = [
+            np.array([noise.index(one._replace(copies=1, part=1.0)) for one in errors.noise], np.int64)[errors.lead]
+            for errors in (self, other)
+        ]
+        joined = (np.concatenate([getattr(self, of), getattr(other, of)]) for of in ("copies", "term", "variance"))
+        both, number = Errors(noise, np.concatenate(each), *joined), len(self.variance)
+        return both.add_up(np.arange(2 * number).reshape(2, -1).T.ravel(), 2 * np.arange(number))
+
     def reach(self, chance: float) -> Floats:
         """Return how far each estimate can be off: beyond it to either side only with a probability of at most
         `chance`.
 
         Errors with the same noise, number of terms and rounded part of the variance share their quantile.
         """
+        laws, law_of = self._laws()
+        found = np.array([quantile(*law, chance) for law in laws])
+        half: Floats = found[law_of] * np.sqrt(self.variance)
+        return half
+
+    def p_values(self, estimates: Floats) -> Floats:
+        """Return for each estimate the least `c` for which `reach(c / 2)` is below its distance from 0; 1 if exact.
+
+        Distances are rounded down by less than 0.02 standard deviations, so that many share their value. For each
+        distance, the interval with the error probability of its p-value excludes 0.
+        """
+        distances = np.abs(estimates) / np.sqrt(np.where(self.variance > 0, self.variance, math.inf))
+        steps = np.floor((distances - ROUNDING * np.maximum(distances, 1)) * STEPS_OF_DISTANCE)
+        most = MOST_DEVIATIONS * STEPS_OF_DISTANCE
+        laws, law_of = self._laws()
+        each, place = np.unique(law_of * (most + 2) + np.minimum(steps, most).astype(np.int64) + 1, return_inverse=True)
+        of, step = np.divmod(each, most + 2)
+        found = np.ones(len(each))
+        for number, law in enumerate(laws):
+            some = of == number
+            found[some] = 2 * chances_beyond(*law, (step[some] - 1) / STEPS_OF_DISTANCE)
+        chances: Floats = np.clip(found, LEAST_P_VALUE, 1.0)[place]
+        return chances
+
+    def _laws(self) -> tuple[list[tuple[NoiseKind, Fraction, int, float]], Integers]:
+        """Return the different laws of the errors, in standard deviations, and which of them each error has."""
         whole = np.where(self.variance > 0, self.variance, 1.0)
         parts = np.round(np.minimum(self.copies * self.term / whole, 1.0), 9)
         copies = np.minimum(self.copies, MOST_COPIES + 1)  # more are normal
@@ -271,10 +362,11 @@ class Errors:
         keys = (self.lead * (MOST_COPIES + 2) + copies) * (2 * (STEPS_OF_PART + LOWEST_STEP + 1)) + cells
         first = np.full(int(keys.max(initial=0)) + 1, -1)
         first[keys] = np.arange(len(keys))  # any error of a key will do
-        found = np.zeros(len(first))
-        for key in np.flatnonzero(first >= 0):
-            at = first[key]
-            noise = self.noise[self.lead[at]]
-            found[key] = quantile(noise.kind, noise.scale, int(copies[at]), float(parts[at]), chance)
-        half: Floats = found[keys] * np.sqrt(self.variance)
-        return half
+        known = np.flatnonzero(first >= 0)
+        laws = [
+            (self.noise[self.lead[at]].kind, self.noise[self.lead[at]].scale, int(copies[at]), float(parts[at]))
+            for at in first[known].tolist()
+        ]
+        law_of = np.zeros(len(first), np.int64)
+        law_of[known] = np.arange(len(known))
+        return laws, law_of[keys]

@@ -25,10 +25,11 @@ from tallytree.domain.categories import ALL
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
-from tallytree.estimate.intervals.guaranteed import bounded_sum, entity_ends, guaranteed, guaranteed_sums
+from tallytree.estimate.intervals.guaranteed import bounded_sums, entity_ends, guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.one_sided_bounds import at_least_bounds
+from tallytree.estimate.intervals.unions import Unions
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import truncation
@@ -326,8 +327,9 @@ class _Answering:
         if self._is_public(question) and (total := self._public(question.one)) is not None:
             return self._possible(question, (total, total), released), []
         one, measurements = question.one, self.release.measurements
-        ends = bounded_sum(measurements, one.regions, np.array(one.sizes), 1 - self.confidence, self._at_least)
-        return self._spread(question, self._possible(question, ends, released)), []
+        union, sizes = Unions.of_regions([one.regions]), np.array(one.sizes)
+        low, high = bounded_sums(measurements, union, sizes, 1 - self.confidence, self._at_least)
+        return self._spread(question, self._possible(question, (float(low[0]), float(high[0])), released)), []
 
     def _of_sum(self, question: ResolvedQuery, found: LinearSum, released: float | None) -> Ends:
         """Return a sum's interval: its estimate, clipped to possible values, ± its half-width, as for cells."""
