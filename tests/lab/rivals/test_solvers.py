@@ -141,5 +141,5 @@ def test_what_is_too_large_or_takes_too_long_is_an_error_that_says_what_to_do(mo
 
 def test_a_missing_solver_is_named_with_the_way_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyscipopt", None)
-    with pytest.raises(SpecError, match=r"needs SCIP: pip install 'tallytree\[solvers\]'"):
+    with pytest.raises(SpecError, match=r"exact program needs pyscipopt: pip install 'tallytree\[solvers\]'"):
         hierarchical_exact(np.zeros((3, 2), dtype=np.int64), US)

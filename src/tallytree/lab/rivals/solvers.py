@@ -126,7 +126,7 @@ def _proven(program: _Program) -> Integers:
     """Return SCIP's optimum, with lines added until its own bound proves it."""
     if reason := too_large(program.noisy.size):
         raise SpecError(reason)
-    scip = import_extra("pyscipopt", "SCIP", SOLVERS)
+    scip = import_extra("pyscipopt", "the exact program", SOLVERS)
     noisy = program.noisy.ravel().tolist()
     heaviest = int(program.weights.max(initial=1))
     model = scip.Model()
