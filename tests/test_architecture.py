@@ -348,12 +348,12 @@ MOST_CODE_LINES = {
     "mechanisms": 1_654,
     "synthesis": 2_482,
     "planning": 1_471,
-    "publish": 7_730,
+    "publish": 7_868,
     "demo": 168,
     "lab": 5_001,
-    "command": 3_596,
+    "command": 3_626,
 }
-MOST_MODULES = 196
+MOST_MODULES = 197
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (31, 4_449)  # modules, code lines

@@ -7,6 +7,7 @@ from tallytree import SpecError
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.mechanisms import choose
 from tallytree.privacy import Neighbours
+from tallytree.publish.about import NOT_STATED, About
 
 GOOD = """
 [regions]
@@ -225,3 +226,31 @@ def test_a_unit_that_cannot_protect_the_data_is_refused_without_opening_them(wri
     (spec.folder / "people.csv").unlink()
     with pytest.raises(SpecError, match=words):
         spec.neighbours()
+
+
+ABOUT = """
+[about]
+title = "Homes"
+publisher = "Statistics Office"
+reference_date = 2025-03-31
+"""
+
+
+def test_what_the_publisher_states_is_read(write):
+    spec = ReleaseSpec.load(write(GOOD + ABOUT))
+    assert spec.title == "Homes"
+    assert spec.about.value() == About("Statistics Office", reference_date="2025-03-31")
+    assert ReleaseSpec.load(write(GOOD)).about.value() == NOT_STATED
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'{ABOUT}\n[release]\ntitle = "Other"\n', r"the title is in \[about\] and in \[release\]"),
+        ('[about]\nreference_date = "soon"\n', "reference_date = 'soon' of \\[about\\] is not a date"),
+        ('[about]\nlicense = "CC0"\n', "unknown key 'license'; did you mean 'licence'"),
+    ],
+)
+def test_mistakes_in_it_are_named(write, text, said):
+    with pytest.raises(SpecError, match=said):
+        ReleaseSpec.load(write(GOOD + text))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 
 import csvw
 import pyarrow as pa
@@ -20,7 +21,15 @@ from tallytree.publish.release import table_layout as partition
 from tests.publish.release.test_categories import TREE, TWO, microdata
 
 NASTY = '=cmd|"<b>&\x1b[31m\n☃'
-BOTH = {"counts": tt.Release.table, "entities": tt.Release.entities_table}
+ABOUT = {
+    "publisher": f"Office {NASTY}",
+    "contact": "data@example.org",
+    "licence": "CC-BY-4.0",
+    "reference_date": date(2025, 3, 31),
+    "description": "All homes.",
+    "source": "Register of homes",
+}
+AREAS = {"school districts": {"West": ["+A/" + NASTY], NASTY: ["+A", "B%2Fc"]}, "wards": {"West": ["B%2Fc"]}}
 
 
 def plain(**how):
@@ -31,7 +40,7 @@ def plain(**how):
     return tt.release(private, budget=tt.Budget(epsilon=1), unit="one_entity", title=NASTY, **how)
 
 
-def by_two():
+def by_two(**more):
     """Categories whose names need care: one is a column of SDMX-CSV, the other no variable of CSVW."""
     names = {"tenure": "tenure (a)", "origin": "action"}
     rows, _ = microdata()
@@ -39,10 +48,15 @@ def by_two():
     by = {names[name]: values for name, values in TWO.items()}
     how = {"group": "home", "region": "county", "hierarchy": TREE, "max_size": 5}
     private = tt.read(rows, **how, by=by, decided_by="group")
-    return tt.release(private, budget=tt.Budget(epsilon=1), unit="one_entity", intervals="guaranteed")
+    return tt.release(private, budget=tt.Budget(epsilon=1), unit="one_entity", intervals="guaranteed", **more)
 
 
-RELEASES = {"plain": plain, "no intervals": lambda: plain(intervals="none"), "by two categories": by_two}
+RELEASES = {
+    "plain": plain,
+    "no intervals": lambda: plain(intervals="none"),
+    "by two categories": by_two,
+    "with areas, and what they are about": lambda: plain(areas=AREAS, about=ABOUT),
+}
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -56,10 +70,12 @@ def exported(release, to, folder):
     return folder / to
 
 
-def numbers(release, table):
+def numbers(release, cube):
     """The number and the ends of intervals of every row that has them, by the codes of its dimensions."""
-    cube = next(cube for cube in (release.counts_table, release.entity_table) if cube.name == table)
-    rows = BOTH[table](release).to_pylist()
+    of = cube.name.partition("_")[0]
+    rows = release.table(of=of).to_pylist()
+    if of == "areas":
+        rows = [row for row in rows if row["kind"] == cube.keys[0].codes[0]]
     keys, given_ = [one.name for one in cube.dimensions], [one.name for one in cube.given]
     found = {tuple(str(row[key]) for key in keys): tuple(row[name] for name in given_) for row in rows}
     assert len(found) == cube.cells == len(rows)
@@ -69,19 +85,23 @@ def numbers(release, table):
 # -------------------------------------------------------------------- by their own readers
 
 
-@pytest.mark.parametrize("table", BOTH)
-def test_sdmx_reads_the_structure_and_every_observation(release, table, tmp_path):
+def test_sdmx_reads_the_structure_and_every_observation(release, tmp_path):
     folder = exported(release, "sdmx-csv", tmp_path)
     message = sdmx.read_sdmx(folder / "structure.xml")
-    flow = message.dataflow[table.upper()]
-    structure = flow.structure
-    data = sdmx.read_sdmx(folder / f"{table}.csv", structure=flow).data[0]
-    expected = numbers(release, table)
-    cube = next(cube for cube in (release.counts_table, release.entity_table) if cube.name == table)
+    assert set(message.dataflow) == {cube.name.upper() for cube in formats.cubes(release)}
+    for cube in formats.cubes(release):
+        flow = message.dataflow[cube.name.upper()]
+        check_observations(release, cube, flow, sdmx.read_sdmx(folder / f"{cube.name}.csv", structure=flow).data[0])
+
+
+def check_observations(release, cube, flow, data):
+    structure, expected, time = flow.structure, numbers(release, cube), release.about.reference_date
     ids = [dimension.id for dimension in structure.dimensions]
+    assert ids[len(cube.dimensions) :] == (["TIME_PERIOD"] if time else [])
+    ids = ids[: len(cube.dimensions)]
     attributes = [one.id for one in structure.attributes]
     assert attributes == [*(one.name.upper() for one in cube.given[1:]), "UNIT_MEASURE", "CONF_LEVEL"]
-    codes = [dimension.local_representation.enumerated for dimension in structure.dimensions]
+    codes = [dimension.local_representation.enumerated for dimension in structure.dimensions if dimension.id in ids]
     back = [{own_sdmx.code(text): text for text in dimension.codes} for dimension in cube.dimensions]
     for listed, dimension in zip(codes, cube.dimensions, strict=True):
         labels = {one.id: str(one.name) for one in listed.items.values()}
@@ -92,25 +112,27 @@ def test_sdmx_reads_the_structure_and_every_observation(release, table, tmp_path
         key = tuple(back[place][one.dimension[name].value] for place, name in enumerate(ids))
         attached = [one.attached_attribute[name].value for name in attributes]
         assert attached[-2:] == [cube.measures[0].unit.upper(), str(cube.confidence)]
+        if time:
+            assert one.dimension["TIME_PERIOD"].value == time
         seen[key] = (int(one.value), *map(int, attached[:-2]))
     assert seen == expected
-    root, child = release.hierarchy.regions.ids[:2]
-    assert codes[0][own_sdmx.code(child)].parent == codes[0][own_sdmx.code(root)]
+    if cube.dimensions[0].name == "region":
+        root, child = release.hierarchy.regions.ids[:2]
+        assert codes[0][own_sdmx.code(child)].parent == codes[0][own_sdmx.code(root)]
 
 
-@pytest.mark.parametrize("table", BOTH)
-def test_a_json_stat_reader_reads_every_value(release, table, tmp_path):
+def test_a_json_stat_reader_reads_every_value(release, tmp_path):
     folder = exported(release, "json-stat", tmp_path)
-    text = (folder / f"{table}.json").read_text(encoding="utf-8")
-    frame = pyjstat.Dataset.read(text).write("dataframe", naming="id")
-    cube = next(cube for cube in (release.counts_table, release.entity_table) if cube.name == table)
-    *keys, measure = json.loads(text)["id"]
-    assert keys == [one.name for one in cube.dimensions]
-    seen = {}
-    for row in frame.to_dict("records"):
-        seen.setdefault(tuple(row[key] for key in keys), {})[row[measure]] = row["value"]
-    expected = numbers(release, table)
-    assert {key: tuple(found[one.name] for one in cube.given) for key, found in seen.items()} == expected
+    for cube in formats.cubes(release):
+        text = (folder / f"{cube.name}.json").read_text(encoding="utf-8")
+        frame = pyjstat.Dataset.read(text).write("dataframe", naming="id")
+        *keys, measure = json.loads(text)["id"]
+        assert keys == [one.name for one in cube.dimensions]
+        seen = {}
+        for row in frame.to_dict("records"):
+            seen.setdefault(tuple(row[key] for key in keys), {})[row[measure]] = row["value"]
+        found = {key: tuple(values[one.name] for one in cube.given) for key, values in seen.items()}
+        assert found == numbers(release, cube)
 
 
 def test_a_json_stat_document_has_labels_units_and_what_lies_in_what(release, tmp_path):
@@ -137,15 +159,18 @@ def test_a_csvw_reader_finds_it_valid_and_reads_every_row(release, tmp_path):
     assert is_valid(folder)
     group = csvw.TableGroup.from_file(folder / "csv-metadata.json")
     tables = {table.url.string.removesuffix(".csv"): table for table in group.tables}
-    assert set(tables) == {"counts", "entities", "regions"}
-    for name, made in BOTH.items():
-        columns = made(release).column_names
+    names = ["counts", "entities", *(["areas"] if release.areas else [])]
+    assert set(tables) == {*names, "regions"}
+    assert group.common_props.get("dc:temporal", "") == release.about.reference_date
+    for name in names:
+        expected = release.table(of=name)
+        columns = expected.column_names
         rows = [dict(zip(columns, row.values(), strict=True)) for row in tables[name]]
         exact = [
             {key: from_a_spreadsheet(text) if isinstance(text, str) else text for key, text in row.items()}
             for row in rows
         ]
-        assert exact == made(release).to_pylist()
+        assert exact == expected.to_pylist()
     units = {column.name: column.common_props.get("schema:unitText") for column in tables["counts"].tableSchema.columns}
     assert units["count"] == "groups"
 

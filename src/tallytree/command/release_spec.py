@@ -346,8 +346,9 @@ class ReleaseSpec(Spec):
         return finish_release(run, measurements, wanted.mechanism, wanted.options, publication, progress)
 
     def _publication(self, data: GroupSizes | Measurements) -> Publication:
-        wanted = self.release
-        return Publication.of(data, wanted.title, wanted.intervals, float(wanted.confidence), self.area_files())
+        wanted, about = self.release, self.about.value()
+        confidence = float(wanted.confidence)
+        return Publication.of(data, self.title, wanted.intervals, confidence, self.area_files(), about)
 
     def fingerprint(self) -> str | None:
         """Return a digest of the input files; None without files."""

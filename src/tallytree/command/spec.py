@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     PrivateAttr,
@@ -33,6 +34,7 @@ from tallytree.core.progress import Progress, silent
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.neighbours import PrivacyUnit
+from tallytree.publish.about import About, reference_text
 from tallytree.publish.folder import SPEC
 from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder
@@ -127,6 +129,30 @@ class ReportSection(Section):
         return Words(self.groups, self.entities)
 
 
+class AboutSection(Section):
+    """Who publishes the files, and what they are about; see `tallytree.publish.about`."""
+
+    title: str | None = None
+    publisher: str | None = None
+    contact: str | None = None
+    licence: str | None = None
+    reference_date: Annotated[str | None, BeforeValidator(reference_text)] = None
+    description: str | None = None
+    source: str | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        try:
+            self.value()
+        except SpecError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def value(self) -> About:
+        """Return what is stated besides the title."""
+        return About(**self.model_dump(exclude={"title"}, exclude_none=True))
+
+
 class Spec(Section):
     """A complete file; its fields are the valid sections."""
 
@@ -134,6 +160,7 @@ class Spec(Section):
     MICRODATA: ClassVar[str]  # the section of the private rows
 
     privacy: Privacy
+    about: AboutSection = AboutSection()
     _folder: Path = PrivateAttr()
 
     @classmethod
@@ -155,6 +182,8 @@ class Spec(Section):
                 f"{file}: {', '.join(places)} looks like a password or a token (not repeated here).  {WHERE}"
             )
         spec._folder = file.absolute().parent
+        if spec.about.title is not None and spec.section.title is not None:
+            raise SpecError(f"{file}: the title is in [about] and in [{cls.KIND}]; give only one of them")
         return spec
 
     # ---------------------------------------------------------------- the steps of a run, in their order
@@ -187,6 +216,16 @@ class Spec(Section):
         """Return what reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
 
     # ---------------------------------------------------------------- what both kinds of specs say
+
+    @property
+    def section(self) -> Any:
+        """Return the section of the kind of spec: [release] or [synthesis]."""
+        return getattr(self, self.KIND)
+
+    @property
+    def title(self) -> str | None:
+        """Return the title, which stands in [about] or in the section of the kind of spec."""
+        return self.section.title if self.about.title is None else self.about.title
 
     @property
     def folder(self) -> Path:

@@ -314,7 +314,8 @@ class SynthesisSpec(Spec):
             self.options,
             wanted.households,
             regional=None if self.regional is None else self.regional.model_dump(exclude_none=True),
-            title=wanted.title,
+            title=self.title,
+            about=self.about.value(),
         )
         if agreed is None:
             return settings

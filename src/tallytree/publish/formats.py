@@ -35,7 +35,7 @@ MEASURE = "measure"  # the dimension whose categories are the number and the end
 
 
 def export(release: ReleaseContents, directory: Path, *, to: str, progress: Progress = silent) -> tuple[str, ...]:
-    """Write the counts and the numbers of entities of a release and return the names of the files.
+    """Write the counts and the numbers of entities of a release and its areas, and return the names of the files.
 
     Raises a ReleaseError if the directory exists, and leaves it unchanged.
     """
@@ -57,13 +57,24 @@ def export(release: ReleaseContents, directory: Path, *, to: str, progress: Prog
     return tuple(written)
 
 
+def cubes(release: ReleaseContents) -> tuple[Table, ...]:
+    """Return the tables that have a row for every combination of codes: counts, entities, and each kind of area."""
+    return release.counts_table, release.entity_table, *release.area_tables
+
+
+def described(release: ReleaseContents) -> str:
+    """Return the publisher's description, if any, and how the numbers are protected."""
+    return f"{release.about.description} {privacy_note(release.measurements)}".lstrip()
+
+
 # -------------------------------------------------------------------- CSV on the Web
 
 
 def write_csvw(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write counts, entities and regions with their metadata and return the file names."""
     regions = region_table(release.hierarchy, public_totals(release.measurements), REGIONS_CSV)
-    tables = release.counts_table, release.entity_table, regions
+    areas = [release.areas_table] if release.areas else []
+    tables = release.counts_table, release.entity_table, regions, *areas
     for table in tables:
         _write(table, folder / f"{table.name}.csv", progress)
     write_json(
@@ -71,7 +82,8 @@ def write_csvw(release: ReleaseContents, folder: Path, progress: Progress) -> tu
         {
             "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
             "dc:title": release.title,
-            "dc:description": privacy_note(release.measurements),
+            **release.about.in_dublin_core(),
+            "dc:description": described(release),
             "tables": [_described(table) for table in tables],
         },
     )
@@ -95,7 +107,7 @@ def _described(table: Table) -> dict[str, Any]:
     columns = [*map(_key, table.keys), *map(_number, table.measures)]
     keys = [key.name for key in table.dimensions]
     schema = {"columns": columns, "primaryKey": [variable(name) for name in keys]}
-    if table.name != "regions":
+    if "region" in keys and table.name != "regions":
         reference = {"resource": REGIONS_CSV, "columnReference": "region"}
         schema["foreignKeys"] = [{"columnReference": "region", "reference": reference}]
     return {
@@ -148,7 +160,7 @@ def variable(name: str) -> str:
 
 def write_json_stat(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write one document per table and return the file names."""
-    found = release.counts_table, release.entity_table
+    found = cubes(release)
     values = max(table.cells * len(table.given) for table in found)
     if values > MOST_VALUES:
         raise ReleaseError(
@@ -171,10 +183,11 @@ def document(table: Table, release: ReleaseContents) -> dict[str, Any]:
         "version": "2.0",
         "class": "dataset",
         "label": table.title,
-        "note": [table.description, privacy_note(release.measurements), *table.missing],
+        **({"source": release.about.source} if release.about.source else {}),
+        "note": [table.description, described(release), *table.missing],
         "id": [*columns, taken],
         "size": [*(len(dimension.codes or ()) for dimension in table.dimensions), len(given)],
-        "role": {"geo": ["region"], "metric": [taken]},
+        "role": {"geo": [name for name in columns if name in ("region", "area")], "metric": [taken]},
         "dimension": {
             **{dimension.name: _dimension(dimension) for dimension in table.dimensions},
             taken: {
@@ -188,7 +201,13 @@ def document(table: Table, release: ReleaseContents) -> dict[str, Any]:
             },
         },
         "value": _values(table).ravel().tolist(),
-        "extension": {"tallytree": {"confidence": table.confidence, "privacy": privacy_note(release.measurements)}},
+        "extension": {
+            "tallytree": {
+                "confidence": table.confidence,
+                "privacy": privacy_note(release.measurements),
+                **release.about.to_json(),
+            }
+        },
     }
 
 

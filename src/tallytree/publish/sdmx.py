@@ -27,6 +27,7 @@ AGENCY, VERSION = "TALLYTREE", "1.0.0"
 SCHEMAS = "http://www.sdmx.org/resources/sdmxml/schemas/v3_0"
 URN = "urn:sdmx:org.sdmx.infomodel"
 STRUCTURE = "structure.xml"
+NOT_SHARED = ("UNIT_MEASURE", "KIND", "AREA")  # code lists that differ between tables
 MOST_OBSERVATIONS = 20_000_000
 # Columns of every such file, and one that SDMX gives a meaning of its own.
 TAKEN = ("structure", "structure_id", "structure_name", "action", "series_key", "obs_key", "time_period")
@@ -42,6 +43,9 @@ class Component:
     kind: str = "Integer"
 
 
+TIME = Component("TIME_PERIOD", "the time that the data are about", kind="ObservationalTimePeriod")
+
+
 @dataclass(frozen=True)
 class Flow:
     """A table: the dimensions of its rows, the observed value, and the attributes of each observation."""
@@ -52,16 +56,17 @@ class Flow:
     dimensions: tuple[Component, ...]
     value: Component
     attributes: tuple[Component, ...]
+    time: str = ""  # the reference date, if it is known: the only code of the dimension of time
 
     @property
     def components(self) -> tuple[Component, ...]:
         """Return dimensions, attributes and value."""
-        return (*self.dimensions, *self.attributes, self.value)
+        return (*self.dimensions, *([TIME] if self.time else []), *self.attributes, self.value)
 
 
 def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write one file of observations per table and a structure file for both; return the file names."""
-    found = release.counts_table, release.entity_table
+    found = (release.counts_table, release.entity_table, *release.area_tables)
     most = max(table.cells for table in found)
     if most > MOST_OBSERVATIONS:
         raise ReleaseError(
@@ -69,7 +74,8 @@ def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -
             f"{MOST_OBSERVATIONS:,}: use --to csvw, or read its Parquet files"
         )
     names = [STRUCTURE]
-    flows = [_flow(table, privacy_note(release.measurements)) for table in found]
+    about = f"{release.about.description} {privacy_note(release.measurements)}".lstrip()
+    flows = [_flow(table, about, release.about.reference_date) for table in found]
     for table, flow in zip(found, flows, strict=True):
         names.append(f"{table.name}.csv")
         _write(table, flow, folder / names[-1], progress)
@@ -108,7 +114,7 @@ def component_ids(names: Iterable[str]) -> dict[str, str]:
 # -------------------------------------------------------------------- observations
 
 
-def _flow(table: Table, note: str) -> Flow:
+def _flow(table: Table, note: str, time: str) -> Flow:
     """Return a table's entry in the structure. The first measure is OBS_VALUE; the others become attributes."""
     kept = (*TAKEN, "obs_value", "unit_measure", "conf_level", *(measure.name for measure in table.measures))
     ids = component_ids([*kept, *(dimension.name for dimension in table.dimensions)])
@@ -125,6 +131,7 @@ def _flow(table: Table, note: str) -> Flow:
             Component(ids["unit_measure"], "unit of OBS_VALUE", ((_unit(table), table.measures[0].unit, ""),)),
             Component(ids["conf_level"], "level of confidence of the intervals", kind="Decimal"),
         ),
+        time=time,
     )
 
 
@@ -157,6 +164,7 @@ def _write(table: Table, flow: Flow, path: Path, progress: Progress) -> None:
             "STRUCTURE_ID": pa.repeat(pa.scalar(f"{AGENCY}:{flow.name}({VERSION})"), rows.num_rows),
             "ACTION": pa.repeat(pa.scalar("I"), rows.num_rows),
             **keys,
+            **({TIME.name: pa.repeat(pa.scalar(flow.time), rows.num_rows)} if flow.time else {}),
             "OBS_VALUE": numbers[0],
             **{found.name: column for found, column in zip(flow.attributes, numbers[1:], strict=False)},
             flow.attributes[-2].name: pa.repeat(pa.scalar(_unit(table)), rows.num_rows),
@@ -246,8 +254,8 @@ def _code_lists(flows: Sequence[Flow], xml: _Xml) -> None:
 
 
 def _code_list(flow: Flow, component: Component) -> str:
-    """Return a code list's name. Tables share all code lists except that of units."""
-    return f"CL_{flow.name}_UNIT" if component.name == "UNIT_MEASURE" else f"CL_{component.name}"
+    """Return a code list's name. Tables share all code lists except those of units and areas."""
+    return f"CL_{flow.name}_{component.name}" if component.name in NOT_SHARED else f"CL_{component.name}"
 
 
 def _concepts(flows: Sequence[Flow], title: str, xml: _Xml) -> None:
@@ -276,6 +284,9 @@ def _data_structure(flow: Flow, xml: _Xml) -> None:
                 for place, one in enumerate(flow.dimensions, start=1):
                     with xml.element("str:Dimension", id=one.name, position=str(place)):
                         _meaning(flow, one, xml)
+                if flow.time:
+                    with xml.element("str:TimeDimension", id=TIME.name):
+                        _meaning(flow, TIME, xml)
             with xml.element("str:AttributeList", id="AttributeDescriptor"):
                 for one in flow.attributes:
                     with xml.element("str:Attribute", id=one.name, usage="optional"):

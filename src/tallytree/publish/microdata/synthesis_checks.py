@@ -28,6 +28,7 @@ from tallytree.privacy.journal import Round
 from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.noise.samplers import gaussian_variance
 from tallytree.privacy.relations import households_from_json, sizes_from_json
+from tallytree.publish.about import DECLARED, About
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.microdata.synthesis import (
     HOUSEHOLDS,
@@ -143,6 +144,7 @@ class SynthesisChecks(StoredFiles):
             truncation=rule,
             number=statement["synthetic_households"],
             title=_text(statement["title"]),
+            about=About.of(statement.get("about")),
             table=self._size_table(),
             truncated=_text(rule) != NOT_CUT.format(most=schema.max_persons),
             on_broken_rules=cast(OnBrokenRules, {words: name for name, words in BROKEN.items()}[kept]),
@@ -273,6 +275,7 @@ class SynthesisChecks(StoredFiles):
         statement = self.statement
         stated = {
             "title": "the title",
+            **({"about": DECLARED} if "about" in statement else {}),
             "truncation": "the rule by which persons were left out, if any",
             "ledger": "whether a ledger was charged",
             "same_data_as": "which other accounts of the same data were charged",

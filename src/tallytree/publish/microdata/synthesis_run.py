@@ -20,6 +20,7 @@ from tallytree.privacy.journal import VALUE, Journal
 from tallytree.privacy.ledger import Charge, Ledger
 from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
 from tallytree.privacy.private_tables import PrivateTables, check_households, number_of, with_levels
+from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.memory import refuse_workload_beyond_memory
 from tallytree.publish.microdata.synthesis import ID, PERSON, Synthesis
@@ -79,6 +80,7 @@ def synthesize(
     by: Mapping[str, Any] | None = None,
     regional: Mapping[str, Any] | None = None,
     title: str | None = None,
+    about: Mapping[str, Any] | None = None,
     progress: Progress = silent,
 ) -> Synthesis:
     """Spend a budget on private households and fit a model to the noisy measurements.
@@ -132,6 +134,8 @@ def synthesize(
         workload is then about the whole.
     title : str, optional
         The title of the synthesis.
+    about : mapping, optional
+        Who publishes it, and what it is about, as in `release`.
     progress : callable, optional
         A function that is called with each step of the work.
 
@@ -159,6 +163,7 @@ def synthesize(
         by,
         regional,
         title,
+        About.of(about),
     )
     checked = check_synthesis(households, settings)
     charge = choose_charge(ledger, same_data=same_data, changed_files=changed_files)
@@ -184,6 +189,7 @@ class SynthesisSettings:
     by: Mapping[str, Any] | None = None
     regional: Mapping[str, Any] | None = None
     title: str | None = None
+    about: About = NOT_STATED
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,6 +313,7 @@ def make_synthesis(
         on_broken_rules=households.on_broken_rules,
         number=number if table is None else table.number,
         title=settings.title or "Synthetic households and persons",
+        about=settings.about,
         table=table,
         receipt=tables.receipt,
         folder=None if run is None else run.folder,

@@ -23,6 +23,7 @@ from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.privacy.private_tables import GAUSSIAN
 from tallytree.privacy.relations import describe_relation, relation_to_json
+from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.statement import (
     LEDGER,
     NO_LEDGER,
@@ -68,6 +69,7 @@ class SynthesisContents:
     truncation: str
     number: int
     title: str
+    about: About = NOT_STATED
     table: SizeTable | None = None  # that the households agree with
     truncated: bool = False  # persons may have been left out, by the rule in `truncation`
     on_broken_rules: OnBrokenRules = "keep"  # what was done with households of the data that break an edit rule
@@ -161,6 +163,7 @@ def privacy_statement(
     return {
         "kind": KIND,
         "title": synthesis.title,
+        **synthesis.about.in_statement(),
         "statement": describe_guarantee(synthesis),
         "unit": neighbours.unit.kind,
         "neighbours": relation_to_json(neighbours),
@@ -369,7 +372,7 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
     return {
         "name": "tallytree-synthetic-households",
         "title": synthesis.title,
-        "description": describe_guarantee(synthesis),
+        **synthesis.about.in_package(describe_guarantee(synthesis)),
         "resources": [resource(name, about) for name, about in described.items()],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +19,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities, size_label
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
+from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.release.areas import Area
 from tallytree.publish.release.descriptions import capped_sizes, count_description, entity_description, open_description
 from tallytree.publish.release.error_bars import NO_ERROR_BARS, ErrorBars
@@ -63,6 +65,7 @@ class ReleaseContents:
     made_by: Mechanism  # with its options
     certificate: str
     title: str
+    about: About = NOT_STATED
     error_bars: ErrorBars = NO_ERROR_BARS
     fallback: Fallback | None = None  # if the requested mechanism failed
     areas: tuple[Area, ...] = ()  # whose totals are published beside the counts
@@ -156,18 +159,34 @@ class ReleaseContents:
     @property
     def areas_table(self) -> Table:
         """Return the table of groups of each size in every published area."""
-        names = [area.name for area in self.areas]
-        kind = Key("kind", f"kind of area{MARKED}", [area.kind for area in self.areas])
+        return self._areas_table("areas", range(len(self.areas)))
+
+    @property
+    def area_tables(self) -> tuple[Table, ...]:
+        """Return the same by kind of area: the areas of a kind have different names, so each table is a full cube."""
+        kinds = list(dict.fromkeys(area.kind for area in self.areas))
+        starts = [[area.kind for area in self.areas].index(kind) for kind in kinds]
+        numbers = enumerate(pairwise([*starts, len(self.areas)]), start=1)
+        return tuple(
+            self._areas_table("areas" if len(kinds) == 1 else f"areas_{number}", range(*ends))
+            for number, ends in numbers
+        )
+
+    def _areas_table(self, table: str, some: range) -> Table:
+        """Return the table of some of the areas, which are listed kind by kind."""
+        areas, slots = self.areas[some.start : some.stop], len(self.rows.values)
+        names, kinds = [area.name for area in areas], list(dict.fromkeys(area.kind for area in areas))
+        kind = Key("kind", f"kind of area{MARKED}", kinds, kinds)
         area = Key("area", f"name of the area, unique within its kind{MARKED}", names, names)
         return Table(
-            name="areas",
-            title=f"{self.title}: areas",
+            name=table,
+            title=f"{self.title}: areas{f' ({kinds[0]})' if len(kinds) == 1 else ''}",
             description=f"How many groups of each size there are in every area: {SUMS}",
             keys=(kind, area, *self._places[3:], self._size),
             measures=self.counts_table.measures,
             confidence=self.error_bars.confidence,
             width=len(self.sizes),
-            parts=(("areas.parquet", range(len(self.areas) * len(self.rows.values))),),
+            parts=(("areas.parquet", range(some.start * slots, some.stop * slots)),),
             rows=self._area_rows,
         )
 

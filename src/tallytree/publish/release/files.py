@@ -29,6 +29,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
+from tallytree.publish.about import About
 from tallytree.publish.folder import (
     MANIFEST,
     MEASUREMENTS,
@@ -285,6 +286,7 @@ class _Stored:
             made_by=stated_mechanism(statement),
             certificate=statement["certificate"],
             title=statement["title"],
+            about=About.of(statement.get("about")),
             fallback=stated_fallback(statement),
             error_bars=bars,
             areas=areas,

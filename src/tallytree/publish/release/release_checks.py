@@ -24,6 +24,7 @@ from tallytree.privacy.budget import NOISE_FOR
 from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.noise import variance_of
 from tallytree.privacy.plan import FIRST
+from tallytree.publish.about import DECLARED, About
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.release.areas import LEAVES
 from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which
@@ -82,6 +83,7 @@ class ReleaseChecks(StoredFiles):
             "guaranteed" if known else which,
             checked_level(intervals["confidence"]),
             read_areas_of(self.folder, statement, measurements.hierarchy, measurements.columns("counts")),
+            About.of(statement.get("about")),
         )
         release = with_error_bars(measurements, made, publication, self.progress)
         return replace(release, error_bars=self._with_stated_typical(release.error_bars)) if known else release
@@ -189,6 +191,8 @@ class ReleaseChecks(StoredFiles):
     def assumptions(self) -> Iterator[Assumption]:
         """Yield the statements that the files cannot prove."""
         yield Assumption(f"{PRIVACY}: title", "the title (the same in all files)")
+        if "about" in self.statement:
+            yield Assumption(f"{PRIVACY}: about", DECLARED)
         if "failed_because" in self.statement["mechanism"]:
             place = f"{PRIVACY}: mechanism.failed_because"
             yield Assumption(place, "why another mechanism than the requested one was used")

@@ -23,6 +23,7 @@ from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise import NoiseSource
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure
+from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.folder import place_of
 from tallytree.publish.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.areas import Area, areas_to_publish
@@ -69,6 +70,7 @@ class Publication:
     intervals: Which = "all"
     confidence: float = CONFIDENCE
     areas: tuple[Area, ...] = ()
+    about: About = NOT_STATED
 
     def __post_init__(self) -> None:
         checked_which(self.intervals)
@@ -82,10 +84,11 @@ class Publication:
         intervals: Which,
         confidence: float,
         areas: Mapping[str, Any] | None,
+        about: About | Mapping[str, Any] | None,
     ) -> Publication:
         """Return what is to be published; `areas` are sources of areas by kind."""
-        found = areas_to_publish(areas, data.hierarchy, data.max_size + 1)
-        return cls(title or cls.title, checked_which(intervals), checked_level(confidence), found)
+        stated, found = About.of(about), areas_to_publish(areas, data.hierarchy, data.max_size + 1)
+        return cls(title or cls.title, checked_which(intervals), checked_level(confidence), found, stated)
 
 
 AS_USUAL = Publication()
@@ -131,6 +134,7 @@ def release(
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
     areas: Mapping[str, Any] | None = None,
+    about: Mapping[str, Any] | None = None,
     keep: str | PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Release:
@@ -179,6 +183,9 @@ def release(
     areas : mapping, optional
         Custom areas to publish totals of, such as ``{"school_districts": "districts.csv"}``: public lists of leaves, as
         `Release.ask_each` takes them.
+    about : mapping, optional
+        Who publishes the release, and what it is about: texts for any of "publisher", "contact", "licence",
+        "reference_date" (a date, a month such as "2025-03", "2025-Q1" or a year), "description" and "source".
     keep : path, optional
         A folder that receives the measurements as soon as they are drawn, so that `resume` can go on from there and
         spends nothing more. If a run was killed before they were there, call `release` again with the same folder. With
@@ -210,7 +217,7 @@ def release(
     >>> made.table().column_names
     ['level', 'region', 'name', 'size', 'count']
     """
-    publication = Publication.of(group_sizes, title, intervals, confidence, areas)
+    publication = Publication.of(group_sizes, title, intervals, confidence, areas, about)
     design = Design(Budget.of(budget), unit, mechanism, options, shares, priority, prior)
     checked = check_release(group_sizes, design, publication, progress)
     charge = choose_charge(ledger, same_data=same_data, changed_files=changed_files)
@@ -319,6 +326,7 @@ def with_error_bars(
         certificate=made.certificate,
         fallback=made.fallback,
         title=publication.title,
+        about=publication.about,
         error_bars=bars,
         areas=publication.areas,
     )
@@ -338,7 +346,7 @@ def resume(
 ) -> Release:
     """Finish an interrupted release from the measurements that its folder holds.
 
-    It spends nothing more.
+    It spends nothing more. What `release` was given as `about` is kept.
 
     Parameters
     ----------
@@ -373,7 +381,7 @@ def resume(
     """
     run = RunFolder(place_of(Path(folder)))
     measurements = run.measurements()
-    publication = Publication.of(measurements, title, intervals, confidence, areas)
+    publication = Publication.of(measurements, title, intervals, confidence, areas, run.facts().get("about"))
     with explain_failures(run, measurements.budget, _how_to_go_on(run)):
         return finish_release(run, measurements, mechanism, options, publication, progress)
 
@@ -427,7 +435,8 @@ def _measure_and_keep(
         )
     mechanism, group_sizes = checked.mechanism, checked.group_sizes
     facts = group_sizes.hierarchy, checked.neighbours, checked.plan, group_sizes.region_totals
-    about = json.loads(json.dumps({"mechanism": {"name": mechanism.name, "options": mechanism.options}}))
+    stated = {"about": checked.publication.about.to_json()}
+    about = json.loads(json.dumps({"mechanism": {"name": mechanism.name, "options": mechanism.options}, **stated}))
     with ReleaseJournal(run, about, partial(room_for, *facts), progress) as journal:
         progress(Stage(MAKING_ROOM))
         regions_beside(group_sizes.hierarchy, run.folder / REGIONS)

@@ -57,6 +57,7 @@ def privacy_statement(release: ReleaseContents) -> dict[str, Any]:
     measurements, mechanism = release.measurements, release.made_by
     return {
         "title": release.title,
+        **release.about.in_statement(),
         "statement": in_words(measurements),
         "unit": measurements.neighbours.unit.kind,
         "neighbours": relation_to_json(measurements.neighbours),
@@ -270,7 +271,7 @@ def data_package(release: ReleaseContents) -> dict[str, Any]:
     return {
         "name": "tallytree-release",
         "title": release.title,
-        "description": in_words(release.measurements),
+        **release.about.in_package(in_words(release.measurements)),
         "resources": [
             *(one for table in (*tables, regions) for one in table.resources(regions=listed, csv=small)),
             _measurements_resource(release, listed),
