@@ -131,6 +131,7 @@ assert tt.verify("out").ok
         ("tt.release(sizes, budget={'epsilon': 1}, unit='one_entity', noise='opendp')", "opendp"),
         ("tt.read(tt.Source('postgresql://host/census', 'people'), **options)", "engines"),
         ("tt.read(tt.Source('spark://host:7077', 'people'), **options)", "engines"),
+        *((f"open('x.{end}', 'w').close(); tt.read('x.{end}', **options)", "files") for end in ("xlsx", "dta", "sav")),
     ],
 )
 def test_an_extra_that_is_missing_is_named(tmp_path, call, extra):

@@ -343,18 +343,22 @@ def test_wrong_options_are_refused_with_what_was_expected(change, words):
 
 
 def test_files_of_unknown_or_several_kinds_are_refused(tmp_path):
-    for name in ("people.xlsx", "people.csv", "people.parquet"):
+    for name in ("people.pdf", "people.csv", "people.parquet"):
         (tmp_path / name).write_text("home,state\n")
     options = {"group": "home", "region": "state", "hierarchy": STATES, "max_size": 3}
     with pytest.raises(SpecError, match=r"unknown kind; expected one of \.parquet"):
-        read(tmp_path / "people.xlsx", **options)
+        read(tmp_path / "people.pdf", **options)
     with pytest.raises(SpecError, match="several kinds"):
         read([tmp_path / "people.csv", tmp_path / "people.parquet"], **options)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SpecError, match=r"no file matches .*empty.*\.parquet"):
+        read(tmp_path / "empty", **options)
     with pytest.raises(SpecError, match="is not a file"):
-        read(tmp_path, **options)
+        read(f"{tmp_path}/emp*", **options)
 
 
-def test_more_cells_than_memory_holds_are_refused_before_anything_is_read():
+def test_more_cells_than_memory_holds_are_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "people.csv").write_bytes(b"\xff\x00")
     tree = Hierarchy.from_levels({"county": ["1", "2"]}, ["county"])
     with pytest.raises(SpecError, match=r"30,000,000,000,003 cells .* GB of memory.* smaller max_size"):
-        read("there is no such file.csv", group="home", region="county", hierarchy=tree, max_size=10**13)
+        read(tmp_path / "people.csv", group="home", region="county", hierarchy=tree, max_size=10**13)

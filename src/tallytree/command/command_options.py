@@ -117,6 +117,9 @@ class InitOptions:
     encoding: Annotated[
         str | None, typer.Option(help="Read CSV files in this encoding, such as windows-1252, instead of a guess.")
     ] = None
+    table: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read this table of a DuckDB file, or this sheet of a workbook.")
+    ] = None
     counts: Annotated[
         bool,
         typer.Option("--counts", help="Count distinct values too, for better guesses: exact numbers, for you alone."),

@@ -108,7 +108,7 @@ def look_at(options: InitOptions) -> Look:
     is_text = kind_of(paths, "the file") == "csv"
     encoding = options.encoding or (guess_encoding(paths[0]) if is_text else "utf-8")
     form = CsvFormat(encoding=encoding)
-    columns, rows = describe_columns(source, form=form, count=options.counts)
+    columns, rows = describe_columns(source, table=options.table, form=form, count=options.counts)
     if len(columns) < 2:
         raise SpecError(
             f"{source} has one column; expected at least a column that says which group a row belongs to, and one with "
@@ -331,7 +331,7 @@ def _regions_of(given: str, options: InitOptions, look: Look, taken: Sequence[st
     for name in columns:
         if _column(name, look) in taken:
             raise SpecError(f"{name!r} names a group or a person, so it cannot be a region")
-    rows = regions_in_rows(str(options.people), columns, look.form)
+    rows = regions_in_rows(str(options.people), columns, table=options.table, form=look.form)
     Hierarchy.from_levels(rows, columns)
     return Regions(tuple(columns), tuple(columns), rows=rows, declared_public=True)
 
@@ -419,6 +419,7 @@ def spec_text(options: InitOptions, look: Look, answers: Mapping[str, Any], tabl
     sections: dict[str, dict[str, tuple[Any, str]]] = {
         "data": {
             "source": (people, "private"),
+            "table": (options.table, "the table or sheet in this file"),
             "name": (stem(people), "the name of these data in the ledger"),
             "group": (answers["group"], "the column that says which group a row belongs to"),
             "entity": (answers["entity"], "the column that says which person a row is"),

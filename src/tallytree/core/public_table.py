@@ -17,6 +17,7 @@ from tallytree.core.arguments import PATH, expect
 from tallytree.core.arrays import Floats
 from tallytree.core.csv_files import LONGEST_LINE, UTF_8, CsvFormat, csv_problem, is_utf_16, open_quote
 from tallytree.core.errors import SpecError
+from tallytree.core.office_files import is_office_file, office_rows
 
 
 def public_table(source: Any, what: str = "table", form: CsvFormat = UTF_8) -> Any:
@@ -36,7 +37,11 @@ def public_table(source: Any, what: str = "table", form: CsvFormat = UTF_8) -> A
     except FileNotFoundError:
         raise SpecError(f"there is no {what} at{named}") from None
     except (OSError, pa.ArrowException, UnicodeError) as error:
-        found = csv_problem(fspath(source), form) if named and not _is_parquet(fspath(source)) else None
+        found = (
+            csv_problem(fspath(source), form)
+            if named and not _is_parquet(fspath(source)) and not is_office_file(fspath(source))
+            else None
+        )
         raise SpecError(f"the {what}{named} cannot be read: {found or error}") from None
     except (TypeError, ValueError, AttributeError):
         raise SpecError(
@@ -74,6 +79,8 @@ def _file(path: str, form: CsvFormat) -> Any:
 
     if _is_parquet(path) or isdir(path):
         return parquet.read_table(path, partitioning=None)
+    if is_office_file(path):
+        return office_rows(path).read_all()
     if found := is_utf_16(path, form) or open_quote(path):
         raise SpecError(found)
     return csv_rows(path, form).read_all()

@@ -7,6 +7,7 @@ that do not repeat it, before it can reach a message, a record of the run or a c
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tallytree.core.arguments import TEXT, expect, optional
 from tallytree.core.errors import SpecError
 from tallytree.core.names import may_hold_secret
+from tallytree.core.office_files import ENDINGS
 from tallytree.tables.guard import from_outside
 
 POSTGRES = ("postgresql", "postgres")
@@ -43,6 +45,7 @@ KINDS = {
     ".tsv.gz": "csv",
     ".duckdb": "duckdb",
     ".db": "duckdb",
+    **dict.fromkeys(ENDINGS, "office"),
 }
 TOKEN = "A token for Spark Connect is taken from the variable SPARK_CONNECT_AUTHENTICATE_TOKEN"
 WHERE = (
@@ -165,7 +168,7 @@ def _check(url: str) -> None:
 
 
 def paths_of(source: Any, option: str) -> list[str] | None:
-    """Return the files of a path, a glob or a list of paths; None for any other source."""
+    """Return the files of a path, a folder of Parquet files, a glob or a list of paths; None for any other source."""
     if isinstance(source, Source) and source.path is not None:
         source = source.path
     if isinstance(source, str | PathLike):
@@ -177,11 +180,12 @@ def paths_of(source: Any, option: str) -> list[str] | None:
     paths: list[str] = []
     for path in map(fspath, source):
         refuse_url(path, option)
-        found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
+        pattern = os.path.join(glob.escape(path), "**", "*.parquet") if Path(path).is_dir() else path
+        found = [path] if Path(path).is_file() else sorted(glob.glob(pattern, recursive=True))
         if not found:
-            raise SpecError(f"{option}: no file matches {path}")
+            raise SpecError(f"{option}: no file matches {pattern}")
         if directories := [each for each in found if not Path(each).is_file()]:
-            raise SpecError(f"{option}: {directories[0]} is not a file; for a directory give {path}/**/*.parquet")
+            raise SpecError(f"{option}: {directories[0]} is not a file")
         paths.extend(found)
     return paths
 
@@ -194,7 +198,7 @@ def stem(path: str) -> str:
 
 
 def kind_of(paths: Sequence[str], option: str) -> str:
-    """Return the kind of the files by their endings: parquet, csv or duckdb."""
+    """Return the kind of the files by their endings: parquet, csv, duckdb or office."""
     kinds = set()
     for path in paths:
         endings = [ending for ending in KINDS if path.lower().endswith(ending)]

@@ -14,8 +14,9 @@ from typing import Any
 
 from tallytree.core.arguments import TEXT, WHOLE, expecting, several
 from tallytree.core.errors import SpecError
+from tallytree.core.office_files import as_text
 from tallytree.domain.schema import Attribute, Schema
-from tallytree.tables.source import as_text, open_in_order, workspace
+from tallytree.tables.source import open_in_order, workspace
 
 MISSING = "missing"
 LEVELS = ("household", "person")

@@ -33,10 +33,12 @@ class Column:
     distinct: int | None = None
 
 
-def describe_columns(source: Any, *, form: CsvFormat = UTF_8, count: bool = False) -> tuple[list[Column], int | None]:
+def describe_columns(
+    source: Any, *, table: str | None = None, form: CsvFormat = UTF_8, count: bool = False
+) -> tuple[list[Column], int | None]:
     """Return the columns of files and, with `count`, their distinct values and the number of rows. NOT PRIVATE."""
     with workspace(None, form) as connect:
-        opened = open_source(source, None, connect)
+        opened = open_source(source, table, connect)
         names = [*opened.table.kinds]
         _refuse_unnamed(opened, names)
         kinds = _kinds(opened, names)

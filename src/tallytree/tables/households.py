@@ -18,6 +18,7 @@ from tallytree.core.arguments import TEXT, expect, instance, optional, told
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
+from tallytree.core.office_files import as_text
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.tables.address import KINDS, paths_of, stem
@@ -34,7 +35,7 @@ from tallytree.tables.contingency import (
 from tallytree.tables.group_sizes import Bound, Columns, Sealed
 from tallytree.tables.guard import from_outside, guarded
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
-from tallytree.tables.source import Opened, as_text, open_in_order, workspace
+from tallytree.tables.source import Opened, open_in_order, workspace
 from tallytree.tables.sql import select
 
 Oversize = Literal["error", "drop", "subsample"]

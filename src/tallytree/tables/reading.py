@@ -89,8 +89,9 @@ def read(
     Parameters
     ----------
     source : path, list of paths, table or Source
-        The microdata, one row per entity: a path, a glob or a list of paths (Parquet, CSV, a DuckDB file), Arrow data,
-        a table of another engine (`Source`), a Spark data frame, or an Ibis table.
+        The microdata, one row per entity: a path, a folder of Parquet files, a glob or a list of paths (Parquet, CSV,
+        Excel, Stata, SPSS, a DuckDB file), Arrow data, a table of another engine (`Source`), a Spark data frame, or an
+        Ibis table.
     group : str
         The column that says which group a row belongs to.
     region : str or list of str, optional
@@ -122,9 +123,9 @@ def read(
         Your declaration that the list of regions that occur in the rows is public knowledge. With `hierarchy`, it says
         that the hierarchy was made from that list.
     table : str, optional
-        The table of a DuckDB file to read `source` from.
+        The table of a DuckDB file, or the sheet of a workbook, to read `source` from.
     groups_table : str, optional
-        The table of a DuckDB file to read `groups` from.
+        The table of a DuckDB file, or the sheet of a workbook, to read `groups` from.
     by : mapping or Categories, optional
         One or two columns that divide groups besides their region, with their public values:
         ``{"tenure": ["owned", "rented"]}``. The columns are in the groups table, or in the rows with the same value in
@@ -309,10 +310,12 @@ def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
     return Hierarchy.from_levels(regions, list(options.region))
 
 
-def regions_in_rows(source: Any, region: Sequence[str], form: CsvFormat = UTF_8) -> dict[str, list[str]]:
+def regions_in_rows(
+    source: Any, region: Sequence[str], *, table: str | None = None, form: CsvFormat = UTF_8
+) -> dict[str, list[str]]:
     """Return the regions that occur in files of microdata, by column. The data holder declared their list public."""
     with workspace(None, form) as connect:
-        opened = open_source(source, None, connect)
+        opened = open_source(source, table, connect)
         raise_any(missing_columns("the microdata", [*opened.table.kinds], region))
         return _regions_that_occur(opened, region)
 

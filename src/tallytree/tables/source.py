@@ -27,6 +27,7 @@ from tallytree.core.csv_files import LONGEST_LINE, UTF_8, CsvFormat, csv_problem
 from tallytree.core.disk import lock
 from tallytree.core.errors import DataError, SpecError
 from tallytree.core.numbers import short
+from tallytree.core.office_files import office_rows
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.core.public_table import csv_rows
 from tallytree.tables import engines, spark
@@ -302,19 +303,6 @@ def open_in_order(source: Any, option: str, connect: Workspace, progress: Progre
     return Opened(engine, _load(connect, source, None, option), progress)
 
 
-def as_text(value: object) -> str:
-    """Return a cell as a schema names it: integers have no decimal point, and a missing value is an empty text.
-
-    >>> [as_text(value) for value in (1.0, 2.5, True, None, float("nan"), "01")]
-    ['1', '2.5', 'true', '', '', '01']
-    """
-    if value is None or value != value:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
 def _table_option(option: str) -> str:
     """Return the option that names the table of a source."""
     return "table" if option == "source" else "groups_table"
@@ -322,7 +310,10 @@ def _table_option(option: str) -> str:
 
 def _refuse_table_name(table: str | None, option: str) -> None:
     if table is not None:
-        raise SpecError(f"{_table_option(option)} names a table of a DuckDB file; leave it out for other sources")
+        raise SpecError(
+            f"{_table_option(option)} names a table of a DuckDB file or a sheet of a workbook; leave it out for "
+            "other sources"
+        )
 
 
 def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Table:
@@ -332,12 +323,17 @@ def _load(connect: Workspace, source: Any, table: str | None, option: str) -> Ta
     kind = "Arrow" if paths is None else kind_of(paths, option)
     if kind == "duckdb":
         return _attached(engine, paths or [], table, option)
+    if kind == "office":
+        return _office(engine, paths or [], table, option)
     _refuse_table_name(table, option)
     if kind == "csv":
         connect.csv_files.extend(paths or [])
         return _csv(engine, paths or [], connect.form, option)
     if kind == "parquet":
-        return guarded(f"Opening the Parquet {option}", lambda: engine.table(f"read_parquet({literal(paths)})"))
+        return guarded(
+            f"Opening the Parquet {option}",
+            lambda: engine.table(f"read_parquet({literal(paths)}, hive_types_autocast = false)"),
+        )
     if not hasattr(source, "__arrow_c_stream__"):
         raise SpecError(
             f"{option} is of type {type(source).__name__}; expected a path, a list of paths, a Source, an Ibis table, "
@@ -373,6 +369,15 @@ def _csv(engine: DuckDB, paths: Sequence[str], form: CsvFormat, option: str) -> 
         decoded = (partial(csv_rows, path, form) for path in paths)
         found = guarded(f"Reading the CSV {option}", lambda: engine.copy(rows() for rows in decoded))
     return replace(found, decimal=form.decimal)
+
+
+def _office(engine: DuckDB, paths: Sequence[str], sheet: str | None, option: str) -> Table:
+    """Copy workbooks, and files of Stata and SPSS, whose cells are all texts."""
+    doing = f"Reading the {option}"
+    parts = [guarded(doing, partial(office_rows, path, sheet)) for path in paths]
+    if len({tuple(part.schema.names) for part in parts}) > 1:
+        raise SpecError(f"{option}: the files have different columns; expected the same in all")
+    return guarded(doing, lambda: engine.copy(parts))
 
 
 def _attached(engine: DuckDB, paths: Sequence[str], table: str | None, option: str) -> Table:
