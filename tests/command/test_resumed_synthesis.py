@@ -163,7 +163,7 @@ def test_where_several_reservations_fit_they_are_listed_and_one_has_to_be_named(
 
 def test_a_ledger_that_fails_at_a_round_does_not_claim_that_nothing_was_spent(ledgered, typed, stopped):
     def fails(*_, **__):
-        raise BudgetError("the ledger cannot be used: disk I/O error. Nothing was spent.")
+        raise BudgetError("the ledger cannot be used: disk I/O error. Nothing was changed.")
 
     text = stopped(Ledger, "begin_round", fails, code=2)
     assert "Nothing was spent" not in text

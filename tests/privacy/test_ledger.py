@@ -51,7 +51,7 @@ def test_a_cost_is_taken_if_and_only_if_it_fits_into_what_is_left(tmp_path_facto
             book.reserve(Expense("people", Budget(epsilon=cost), PEOPLE))
             left -= cost
         else:
-            with pytest.raises(BudgetError, match="Nothing was spent"):
+            with pytest.raises(BudgetError, match="Nothing was changed"):
                 book.reserve(Expense("people", Budget(epsilon=cost), PEOPLE))
         assert book.account("people").left == left
 
@@ -246,7 +246,7 @@ def test_entries_are_not_changed_nor_removed_by_sql_and_an_edit_behind_its_back_
             database.execute("UPDATE entry SET body = replace(body, '1', '2') WHERE number = ?", (number,))
         with pytest.raises(BudgetError, match=f"entry {number} does not follow"):
             ledger.accounts()
-        with pytest.raises(BudgetError, match="Nothing was spent"):
+        with pytest.raises(BudgetError, match="Nothing was changed"):
             ledger.reserve(Expense("people", Budget(epsilon="0.1"), PEOPLE))
         ledger.path.write_bytes(whole)
     assert ledger.account("people").spent == Fraction(1, 2)
@@ -463,7 +463,7 @@ def test_an_error_of_the_commit_is_told_from_what_is_in_the_file(ledger, monkeyp
         if counts:
             assert ledger.reserve(Expense("people", Budget(epsilon=1), PEOPLE)).number == 1
         else:
-            with pytest.raises(BudgetError, match=r"disk I/O error\. Nothing was spent"):
+            with pytest.raises(BudgetError, match=r"disk I/O error\. Nothing was changed"):
                 ledger.reserve(Expense("people", Budget(epsilon=1), PEOPLE))
     assert len(ledger.account("people").spendings) == counts
 
@@ -517,7 +517,7 @@ def test_a_ledger_that_another_program_has_is_given_up_after_a_time(ledger, monk
     monkeypatch.setattr("tallytree.privacy.chain.WAIT", 0.05)
     with sqlite3.connect(ledger.path, isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(BudgetError, match=r"in use by another program for 0\.05 seconds; nothing was spent"):
+        with pytest.raises(BudgetError, match=r"in use by another program for 0\.05 seconds; nothing was changed"):
             ledger.reserve(Expense("people", Budget(epsilon=1), PEOPLE))
         other.execute("ROLLBACK")
     other.close()

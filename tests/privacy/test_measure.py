@@ -81,7 +81,7 @@ def test_a_refused_cost_draws_nothing_and_touches_nothing(tmp_path):
     data = GroupSizes(TREE, 4, Untouchable(LEAVES), name="people")
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.open("people", Budget(epsilon=1), Neighbours.of(data, one_entity()))
-    with pytest.raises(BudgetError, match="Nothing was spent"):
+    with pytest.raises(BudgetError, match="Nothing was changed"):
         measure(data, every_level("counts", TREE, Budget(epsilon=2), one_entity()), ledger=ledger)
     with pytest.raises(BudgetError, match="another neighbour relation"):
         measure(data, every_level("counts", TREE, Budget(epsilon=1), one_group()), ledger=ledger)

@@ -52,8 +52,7 @@ from tallytree.publish.run_folder import (
     NOTHING_SPENT,
     RunFolder,
     choose_charge,
-    explain_failure,
-    note_nothing_spent,
+    explain_failures,
     warn_if_not_recorded,
 )
 from tallytree.publish.strength import UselessCounts, WeakPromise, weaknesses
@@ -171,6 +170,7 @@ def run_and_ask(options: RunOptions) -> None:
         try:
             _run(options)
         except ChangedInput as error:
+            error.add_note(_about_changed_files(options))
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise
             typer.echo(f"{error}", err=True)
@@ -194,10 +194,8 @@ def _run(options: RunOptions) -> None:
             _refuse(run, options)
             if options.resume:
                 refuse_changed(run.folder, spec)
-            try:
+            with explain_failures(run, spec.budget, f"Go on with:\n  {again(options)} --resume"):
                 made, release_id = _make(spec, run, _charge(run, spec, options), options, progress)
-            except BaseException as error:
-                raise _explain(error, run, options, spec.budget) from None
             run.finish()
         elif kind is ReleaseSpec:
             made = Release.load(out)
@@ -224,17 +222,17 @@ def _make(
 ) -> tuple[Release | Synthesis, str]:
     """Write what a spec describes to its directory and return its id."""
     state = run.state()
+    refuse_existing(options.out, replace=replaces)
     if isinstance(spec, ReleaseSpec) and state.stage == "measured":
         made = spec.resume(run, progress)
     else:
-        with note_nothing_spent(unless=state.spent):
-            progress(Stage("checking the spec"))
-            checked, _ = _check(spec, progress, UNPAID if state.spent else charge)
-            if isinstance(checked, CheckedRelease):
-                data = checked.group_sizes
-                try_names(options.out, file_names(data.hierarchy, data.max_size - data.first_size + 1))
-            if not options.resume:  # otherwise it exists, or the folder was removed, which must be detected
-                keep_spec(run.folder, spec)
+        progress(Stage("checking the spec"))
+        checked, _ = _check(spec, progress, UNPAID if state.spent else charge)
+        if isinstance(checked, CheckedRelease):
+            data = checked.group_sizes
+            try_names(options.out, file_names(data.hierarchy, data.max_size - data.first_size + 1))
+        if not options.resume:  # otherwise it exists, or the folder was removed, which must be detected
+            keep_spec(run.folder, spec)
         made = spec.make(checked, charge, run, resume=options.resume, progress=progress)
     progress(Stage("writing"))
     return made, made.save(options.out, replace=replaces, progress=progress)
@@ -280,29 +278,13 @@ def _refuse(run: RunFolder, options: RunOptions) -> None:
         )
     if not options.resume:
         run.give_up()
-    with note_nothing_spent():
-        refuse_existing(out)
 
 
-def _explain(error: BaseException, run: RunFolder, options: RunOptions, budget: Budget) -> BaseException:
-    """Return an error that says what was spent and how to resume, with a command."""
-    error.__notes__ = [note for note in getattr(error, "__notes__", ()) if note == NOTHING_SPENT]
-    if isinstance(error, ChangedInput):
-        run.give_up()
-        error.__notes__ = [_about_changed_files(again(options))]
-        return error
-    error = explain_failure(error, run, budget, f"Go on with:\n  {again(options)} --resume")
-    if not getattr(error, "__notes__", None):
-        error.add_note(NOTHING_SPENT)
-    return error
-
-
-def _about_changed_files(again: str) -> str:
+def _about_changed_files(options: RunOptions) -> str:
     """Return the two commands to use if the account does not know the files."""
-    spec = shlex.quote(shlex.split(again)[2])
     return (
-        f"New data: change `name` in the spec, and give it a total budget with:\n  tallytree ledger open {spec} "
-        f"--epsilon TOTAL\nThe same data:\n  {again} --changed-files"
+        "New data: change `name` in the spec, and give it a total budget with:\n  tallytree ledger open "
+        f"{shlex.quote(str(options.spec))} --epsilon TOTAL\nThe same data:\n  {again(options)} --changed-files"
     )
 
 

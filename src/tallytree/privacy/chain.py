@@ -193,20 +193,20 @@ class Chain:
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise BudgetError(
-                    f"the ledger {self.path} was in use by another program for {WAIT} seconds; nothing was spent. "
+                    f"the ledger {self.path} was in use by another program for {WAIT} seconds; nothing was changed. "
                     "Try again."
                 ) from None
-            raise BudgetError(f"the ledger {self.path} cannot be used: {error}. Nothing was spent.") from None
+            raise BudgetError(f"the ledger {self.path} cannot be used: {error}. Nothing was changed.") from None
         except OSError as error:
             why = error.strerror
-            raise BudgetError(f"the ledger {self.path} cannot be used: {why}. Nothing was spent.") from None
+            raise BudgetError(f"the ledger {self.path} cannot be used: {why}. Nothing was changed.") from None
         except (sqlite3.Error, ValueError, MemoryError, OverflowError, RecursionError) as error:
             raise BudgetError(self._damaged(str(error))) from None
 
     def _damaged(self, what: str) -> str:
         return (
             f"the ledger {self.path} is damaged or was changed by something else than tallytree: {what}. Nothing was "
-            "spent and nothing was changed. Restore the newest copy of it, with its anchor."
+            "changed. Restore the newest copy of it, with its anchor."
         )
 
     # ---------------------------------------------------------------- the chain
@@ -264,7 +264,7 @@ class Chain:
             raise BudgetError(f"the anchor {self.anchor_path} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, LookupError, RecursionError):
             raise BudgetError(
-                f"the anchor {self.anchor_path} is damaged. Nothing was spent. Restore it, or remove it and see "
+                f"the anchor {self.anchor_path} is damaged. Nothing was changed. Restore it, or remove it and see "
                 f"`tallytree ledger anchor {self.path}`."
             ) from None
 
@@ -273,7 +273,7 @@ class Chain:
             if entries:
                 raise BudgetError(
                     f"the ledger {self.path} has no anchor beside it ({self.anchor_path.name}), which would tell "
-                    "whether entries are missing at its end. Nothing was spent. Restore the anchor; or compare the "
+                    "whether entries are missing at its end. Nothing was changed. Restore the anchor; or compare the "
                     f"last entries with what you know was released, as `tallytree ledger anchor {self.path}` shows."
                 )
             return
@@ -281,13 +281,13 @@ class Chain:
         if number > len(entries):
             raise BudgetError(
                 f"the ledger {self.path} is older than its anchor: it has {len(entries)} entries, and {number} were "
-                "written. It was cut off, or an older copy was put back. Nothing was spent. Restore the newest copy: "
+                "written. It was cut off, or an older copy was put back. Nothing was changed. Restore the newest copy: "
                 "what the missing entries reserved is spent."
             )
         if number < 0 or digest != (entries[number - 1].digest if number else START):
             raise BudgetError(
                 f"the ledger {self.path} and its anchor contradict each other at entry {number}: one of them belongs "
-                "to another ledger, or was changed. Nothing was spent. Restore the newest copies of both."
+                "to another ledger, or was changed. Nothing was changed. Restore the newest copies of both."
             )
 
     def _follow(self, database: sqlite3.Connection) -> None:

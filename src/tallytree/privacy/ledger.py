@@ -178,7 +178,7 @@ class Account:
             raise BudgetError(
                 f"{self.name!r} has {amount(self.left, self.currency, up=False)} left of "
                 f"{amount(self.total, self.currency, up=False)}; {what} would cost {amount(cost, self.currency)}. "
-                "Nothing was spent."
+                "Nothing was changed."
             )
         for link in self.links:
             currency = link.budget.currency
@@ -187,7 +187,7 @@ class Account:
                 raise BudgetError(
                     f"{' and '.join(map(repr, link.names))} may spend {amount(link.left, currency, up=False)} "
                     f"more together, of {amount(link.budget.amount, currency, up=False)}; {what} would cost "
-                    f"{amount(joint, currency)}. Nothing was spent."
+                    f"{amount(joint, currency)}. Nothing was changed."
                 )
 
 
@@ -238,7 +238,7 @@ def books_of(entries: Iterable[Entry]) -> Books:
         for entry in entries:
             _take(books, entry.kind, entry.body)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
-        raise BudgetError(f"entry {entry.number} of the ledger cannot be understood; nothing was spent") from None
+        raise BudgetError(f"entry {entry.number} of the ledger cannot be understood; nothing was changed") from None
     return books
 
 
@@ -515,7 +515,7 @@ class Ledger:
             books = books_of(writing.entries)
             if token is not None and (made := holding(books.accounts.get(name), token)) is not None:
                 if made.budget != budget or books.accounts[name].neighbours != expense.neighbours:
-                    raise BudgetError("the token was used for another reservation; nothing was spent")
+                    raise BudgetError("the token was used for another reservation; nothing was changed")
                 return Receipt(str(self.path), made.number, tuple(books.same_data(name, made.fingerprint)))
             account, same = _find_payer(books, expense)
             number = books.next_number

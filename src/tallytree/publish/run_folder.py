@@ -24,6 +24,7 @@ import os
 import secrets
 import shlex
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -39,7 +40,18 @@ from tallytree.privacy.journal import FILE, Journal
 from tallytree.privacy.ledger import ChangedInput, Charge, Ledger, OtherMeasurements, Receipt, Spending, amount, holding
 from tallytree.privacy.measurements import FirstStageFacts, Measurements
 from tallytree.privacy.relations import households_from_json
-from tallytree.publish.folder import MANIFEST, MEASUREMENTS, NEW, PRIVACY, SPEC, UNUSABLE, digest, place_of, write_json
+from tallytree.publish.folder import (
+    MANIFEST,
+    MEASUREMENTS,
+    NEW,
+    PRIVACY,
+    SPEC,
+    UNUSABLE,
+    digest,
+    place_of,
+    write_json,
+    write_whole,
+)
 from tallytree.publish.release.measurements_file import load_measurements, write_measurements
 from tallytree.publish.release.table_layout import REGIONS
 from tallytree.publish.statement import LEDGER
@@ -356,53 +368,39 @@ def choose_folder(named: str | os.PathLike[str] | None, ledger: Ledger | None) -
 
 
 @contextmanager
-def note_nothing_spent(*, unless: bool = False) -> Iterator[None]:
-    """Run steps that come before the ledger is charged: every error states that nothing was spent."""
-    try:
-        yield
-    except BaseException as error:
-        if not unless:
-            error.add_note(NOTHING_SPENT)
-        raise
-
-
-@contextmanager
 def explain_failures(run: RunFolder | None, budget: Budget, how: str) -> Iterator[None]:
-    """Add to every error or interrupt that ends a run what was spent and how to resume."""
+    """Add to every error or interrupt that ends a run what was spent and how to resume.
+
+    A refusal by the system, or by a ledger after it was charged, becomes a `SpentError`.
+    """
     try:
         yield
     except BaseException as error:
-        if run is None:
-            if not isinstance(error, BudgetError | SpecError):
-                cost = amount(budget.amount, budget.currency)
-                error.add_note(f"Up to {cost} is spent, and no folder was given to store results in.")
-            raise
-        if (explained := explain_failure(error, run, budget, how)) is error:
+        explained = error if run is None else _explain(error, run, budget, how)
+        if run is None and not isinstance(error, BudgetError | SpecError):
+            cost = amount(budget.amount, budget.currency)
+            error.add_note(f"Up to {cost} is spent, and no folder was given to store results in.")
+        if explained is error:
             raise
         raise explained from None
 
 
-def explain_failure(error: BaseException, run: RunFolder, budget: Budget, how: str) -> BaseException:
-    """Return an error that says what was spent and how to resume.
-
-    A refusal by the system, or by a ledger after it was charged, becomes a `SpentError`.
-    """
-    before = NOTHING_SPENT in getattr(error, "__notes__", ())
+def _explain(error: BaseException, run: RunFolder, budget: Budget, how: str) -> BaseException:
     run.give_up()
     try:
-        state = RunState(run.folder, "nothing") if before else run.state()
+        state = run.state()
     except ReleaseError as damage:
         state = RunState(run.folder, "begun", unsure=str(damage))
     why = _read_system_error(error)
     if why is not None:
         stopped = f"the run was stopped by the system: {why.rstrip('.')}."
-    elif state.spent and isinstance(error, BudgetError) and not isinstance(error, OtherMeasurements | ChangedInput):
-        stopped = f"the run was stopped: {after_spending(str(error)).rstrip('.')}."
+    elif state.spent and isinstance(error, BudgetError) and not isinstance(error, OtherMeasurements):
+        stopped = f"the run was stopped: {str(error).rstrip('.')}."
     else:
         stopped = ""
     if not state.spent:
-        if stopped:
-            error = ReleaseError(stopped)
+        error = ReleaseError(stopped) if stopped else error
+        if not isinstance(error, ChangedInput):  # which says so
             error.add_note(NOTHING_SPENT)
         return error
     if state.unsure:
@@ -427,11 +425,6 @@ def _read_system_error(error: BaseException) -> str | None:
 # -------------------------------------------------------------------- which release a reservation paid for
 
 
-def after_spending(text: str) -> str:
-    """Return a ledger's error text, adapted to a ledger that was already charged."""
-    return text.replace("othing was spent", "othing was changed")
-
-
 @contextmanager
 def warn_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     """Warn if the ledger cannot be written after a release was saved: it can record the release later."""
@@ -442,20 +435,56 @@ def warn_if_not_recorded(target: Path, receipt: Receipt) -> Iterator[None]:
     except BudgetError as error:
         words = ["ledger", "record", str(target), "--ledger", receipt.ledger, "--receipt", str(receipt.number)]
         warnings.warn(
-            f"the ledger that paid for the release could not record it: {after_spending(str(error))}\nRecord it "
+            f"the ledger that paid for the release could not record it: {error}\nRecord it "
             f"with:\n  {shlex.join(['tallytree', *words])}",
             NotRecorded,
             stacklevel=4,
         )
 
 
-def record_and_finish(target: Path, identity: str, receipt: Receipt | None, run: RunFolder | None) -> None:
-    """Record a saved directory in the ledger that paid for it, and remove the run's folder if the user named none."""
-    if receipt is not None:
-        with warn_if_not_recorded(target, receipt):
-            receipt.record(identity)
-    if run is not None and run.unnamed:
-        run.finish()
+class Published(ABC):
+    """What a run makes from its measurements, a release or synthetic households, and how it becomes a directory."""
+
+    @property
+    @abstractmethod
+    def receipt(self) -> Receipt | None:
+        """Return the reservation that paid, for the data holder; it is in no file."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path | None:
+        """Return the folder of the run, for the data holder; it is in no file."""
+
+    @property
+    def mark(self) -> str | None:
+        """Return the mark of the measurements that the reservation is good for, if the ledger does not have it yet."""
+        return None
+
+    @abstractmethod
+    def write_files(self, folder: Path, progress: Progress) -> list[str]:
+        """Write all files except the manifest, and return their names."""
+
+    def write(self, target: Path, *, replace: bool = False, progress: Progress = silent) -> str:
+        """Write the directory, completely or not at all, and return its id; the ledger is not asked."""
+        named = (lambda _: None) if self.folder is None else RunFolder(self.folder).keep_id
+        return write_whole(target, lambda folder: self.write_files(folder, progress), replace=replace, named=named)
+
+    def write_and_record(self, directory: str | os.PathLike[str], *, replace: bool, progress: Progress) -> str:
+        """Write the directory, record its id in the ledger that paid, and remove a folder that the user did not name.
+
+        Before that the reservation is committed to the measurements: the ledger accepts no others.
+        """
+        target = place_of(Path(directory))
+        if self.receipt is not None and self.mark is not None:
+            with warn_if_not_recorded(target, self.receipt):
+                self.receipt.commit(self.mark)
+        identity = self.write(target, replace=replace, progress=progress)
+        if self.receipt is not None:
+            with warn_if_not_recorded(target, self.receipt):
+                self.receipt.record(identity)
+        if self.folder is not None and RunFolder(self.folder).unnamed:
+            RunFolder(self.folder).finish()
+        return identity
 
 
 def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from math import isclose
 from os import PathLike
@@ -170,12 +170,11 @@ def verify(
     True
     """
     if not PATH.holds(directory):
-        from tallytree.publish.release.files import write_release
         from tallytree.publish.release.value import Release
 
         expect(directory, either(PATH, instance(Release)), "directory")
         with TemporaryDirectory(prefix="tallytree-verify-") as home:
-            write_release(directory, Path(home, "release"), progress=progress)  # type: ignore[arg-type]
+            replace(directory, folder=None).write(Path(home, "release"), progress=progress)  # type: ignore[type-var]
             return verify(Path(home, "release"), id=id, typical=typical, progress=progress)
     folder = Path(directory)  # type: ignore[arg-type]
     if not folder.is_dir():
@@ -234,7 +233,7 @@ def _checks(subject: ReleaseChecks | SynthesisChecks, progress: Progress) -> Ite
         yield Check(what, _found(check))
     with TemporaryDirectory(prefix="tallytree-verify-") as home:
         try:
-            subject.write(Path(home, "remade"))
+            subject.remade.write(Path(home, "remade"), progress=subject.progress)
         except UNUSABLE as error:
             yield Check(REMADE, (reason(error),))
             faults: dict[str, tuple[str, ...]] = {"": ("",)}

@@ -418,7 +418,7 @@ def test_a_killed_process_is_resumed_on_one_reservation(tmp_path):
     assert len(account.spendings) == 1
     assert account.left == 0
     assert resumed.receipt.number == account.spendings[0].number
-    with pytest.raises(BudgetError, match="Nothing was spent"):
+    with pytest.raises(BudgetError, match="Nothing was changed"):
         tables(charge=Charge(ledger), journal=Journal(tmp_path / "another"))
 
 

@@ -238,7 +238,7 @@ def test_an_account_must_hold_what_is_still_to_be_paid(account):
     ledger = account(Budget(rho="0.9"))
     check_account(ledger, "homes", BOTH, "one", begun=False)
     ledger.reserve(Expense("homes", Budget(rho="0.1"), households()))
-    with pytest.raises(BudgetError, match=r"ρ = 0.8 left.*cost ρ = 0.9. Nothing was spent"):
+    with pytest.raises(BudgetError, match=r"ρ = 0.8 left.*cost ρ = 0.9. Nothing was changed"):
         check_account(ledger, "homes", BOTH, "one", begun=False)
     check_account(ledger, "homes", BOTH, "one", begun=True)
     charge_release(ledger, "homes", households(), BOTH, "one")

@@ -168,7 +168,7 @@ def test_a_run_is_charged_once_and_its_id_is_recorded(book, tmp_path):
     saved = made.save(tmp_path / "out")
     (spending,) = book.account("homes").spendings
     assert (spending.cost, spending.release_id) == (Fraction(1, 2), saved)
-    with pytest.raises(BudgetError, match="Nothing was spent"):
+    with pytest.raises(BudgetError, match="Nothing was changed"):
         synthesize(made_up(), **{**QUICK, "budget": Budget(rho="0.6")}, ledger=book)
 
 
@@ -243,7 +243,7 @@ def test_the_release_is_charged_to_the_households_account_once(book, tmp_path):
     charged = [spending.cost for spending in spendings if spending.release_id == release_id]
     assert charged == [Fraction(4, 20)]
     assert book.account("homes").spent == Fraction(3, 10) * 2 + Fraction(4, 20)
-    with pytest.raises(BudgetError, match="Nothing was spent"):
+    with pytest.raises(BudgetError, match="Nothing was changed"):
         synthesize(households, **asked, release=tmp_path / "release")
     assert len(book.account("homes").spendings) == 3
 

@@ -9,6 +9,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from dataclasses import replace as replace_fields
 from itertools import product
 from os import PathLike
 from pathlib import Path
@@ -24,9 +25,9 @@ from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.relations import describe_relation
-from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, place_of, write_json, write_whole
+from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json
 from tallytree.publish.microdata.synthesis_statement import SynthesisContents, data_package, privacy_statement
-from tallytree.publish.run_folder import RunFolder, record_and_finish
+from tallytree.publish.run_folder import Published
 from tallytree.publish.statement import guarantee
 from tallytree.synthesis.model import SyntheticHouseholds
 from tallytree.synthesis.sampling import Tally
@@ -50,7 +51,7 @@ MOST_ANSWERS = 2_000_000  # cells; larger tables have a row in questions.csv, bu
 ID, PERSON = "household_id", "person"
 
 
-class Synthesis(SynthesisContents):
+class Synthesis(SynthesisContents, Published):
     """A model of private households with all it was made from. Everything in it is public.
 
     `number` is how many households `draw` and `save` give if not told otherwise.
@@ -121,10 +122,21 @@ class Synthesis(SynthesisContents):
         str
             The id, as that of `Release.save`.
         """
-        target = place_of(Path(directory))
-        saved = write_microdata(self, target, number=number, replace=replace, progress=progress)
-        record_and_finish(target, saved, self.receipt, None if self.folder is None else RunFolder(self.folder))
-        return saved
+        made = self if number is None else replace_fields(self, number=number)
+        return made.write_and_record(directory, replace=replace, progress=progress)
+
+    def write_files(self, folder: Path, progress: Progress) -> list[str]:
+        """Draw households and write all files except the manifest; return their names."""
+        tally, drawn, again = _write_households(self, folder, progress)
+        # The real households per synthetic one; 1 if they agree with a released table.
+        factor = self.fitted.number / drawn if self.table is None and drawn else 1.0
+        left_out = self.workload.queries - write_accuracy(tally, factor, self.evidence, folder)
+        _write_measurements(self, folder / MEASUREMENTS)
+        write_json(folder / SCHEMA, self.schema.to_json())
+        statement = privacy_statement(self, number=drawn, left_out=left_out, drawn_again=again)
+        write_json(folder / PRIVACY, statement)
+        write_json(folder / PACKAGE, data_package(self))
+        return [*FILES, *_write_released_table(self, folder)]
 
 
 def _list_attributes(attributes: tuple[Attribute, ...]) -> str:
@@ -134,33 +146,6 @@ def _list_attributes(attributes: tuple[Attribute, ...]) -> str:
 def is_microdata(folder: Path) -> bool:
     """Return whether the directory holds synthetic households rather than a release of group sizes."""
     return any((folder / name).exists() for name in (HOUSEHOLDS, PERSONS, SCHEMA))
-
-
-def write_microdata(
-    synthesis: SynthesisContents,
-    target: Path,
-    *,
-    number: int | None,
-    replace: bool,
-    progress: Progress,
-) -> str:
-    """Write all files and return the directory's id."""
-
-    def fill(folder: Path) -> list[str]:
-        tally, drawn, again = _write_households(synthesis, folder, number, progress)
-        # The real households per synthetic one; 1 if they agree with a released table.
-        factor = synthesis.fitted.number / drawn if synthesis.table is None and drawn else 1.0
-        written = write_accuracy(tally, factor, synthesis.evidence, folder)
-        _write_measurements(synthesis, folder / MEASUREMENTS)
-        write_json(folder / SCHEMA, synthesis.schema.to_json())
-        left_out = synthesis.workload.queries - written
-        statement = privacy_statement(synthesis, number=drawn, left_out=left_out, drawn_again=again)
-        write_json(folder / PRIVACY, statement)
-        write_json(folder / PACKAGE, data_package(synthesis))
-        return [*FILES, *_write_released_table(synthesis, folder)]
-
-    named = (lambda _: None) if synthesis.folder is None else RunFolder(synthesis.folder).keep_id
-    return write_whole(target, fill, replace=replace, named=named)
 
 
 # -------------------------------------------------------------------- households and persons
@@ -192,9 +177,7 @@ def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int = 1) -> 
     )
 
 
-def _write_households(
-    synthesis: SynthesisContents, folder: Path, number: int | None, progress: Progress
-) -> tuple[Tally, int, int]:
+def _write_households(synthesis: SynthesisContents, folder: Path, progress: Progress) -> tuple[Tally, int, int]:
     """Draw and write chunk by chunk, one row group each, and count the workload's tables.
 
     Returns the counts, the number of households and how many of them were drawn again because of the edit rules.
@@ -204,18 +187,17 @@ def _write_households(
     schema = synthesis.schema
     homes, people = as_tables(SyntheticHouseholds.of_sizes(schema, np.zeros(0, np.int32)), schema)
     tally, written, again = Tally(synthesis.workload), 0, 0
-    total = synthesis.number if number is None else number
     with (
         pq.ParquetWriter(folder / HOUSEHOLDS, homes.schema) as home_file,
         pq.ParquetWriter(folder / PERSONS, people.schema) as person_file,
     ):
-        for chunk in synthesis.draw(number):
+        for chunk in synthesis.draw():
             for file, rows in zip((home_file, person_file), as_tables(chunk, schema, written + 1), strict=True):
                 file.write_table(rows, row_group_size=max(1, rows.num_rows))
             tally.add(chunk)
             written += len(chunk.sizes)
             again += chunk.redrawn
-            progress(Stage("writing households", written, total))
+            progress(Stage("writing households", written, synthesis.number))
     return tally, written, again
 
 

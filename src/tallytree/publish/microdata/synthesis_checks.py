@@ -36,10 +36,10 @@ from tallytree.publish.microdata.synthesis import (
     REGIONS,
     SCHEMA,
     SIZES,
+    Synthesis,
     measured_columns,
-    write_microdata,
 )
-from tallytree.publish.microdata.synthesis_statement import BROKEN, SynthesisContents
+from tallytree.publish.microdata.synthesis_statement import BROKEN
 from tallytree.publish.statement import LEDGER, Assumption, StoredFiles
 from tallytree.publish.untrusted import (
     MOST_ROWS,
@@ -61,7 +61,7 @@ from tallytree.tables.households import NOT_CUT, OnBrokenRules
 
 
 @dataclass(frozen=True, eq=False)
-class StoredSynthesis(SynthesisContents):
+class StoredSynthesis(Synthesis):
     """A synthesis whose households are those of a folder; it has no model to draw others from."""
 
     stored: Callable[[], Iterator[SyntheticHouseholds]] | None = None
@@ -192,10 +192,6 @@ class SynthesisChecks(StoredFiles):
             if not np.array_equal(parents[below], above):
                 raise ReleaseError(f"{REGIONS}: a region lies in two regions of the level above")
         return levels
-
-    def write(self, target: Path) -> None:
-        """Write all files again."""
-        write_microdata(self.remade, target, number=None, replace=False, progress=self.progress)
 
     def _households(self) -> Iterator[SyntheticHouseholds]:
         """Yield the households, one row group at a time, and count and check them."""

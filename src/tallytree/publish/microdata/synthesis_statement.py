@@ -131,13 +131,12 @@ class SynthesisContents:
         iterator of SyntheticHouseholds
             The chunks.
         """
-        if self.table is not None:
-            if number not in (None, self.table.number):
-                raise SpecError(
-                    f"the released table has {self.table.number:,} households, so {number:,} cannot be drawn"
-                )
-            return draw_agreeing(self.fitted.model, self.table, chunk=chunk)
-        return draw(self.fitted.model, self.number if number is None else number, chunk=chunk)
+        number = self.number if number is None else number
+        if self.table is None:
+            return draw(self.fitted.model, number, chunk=chunk)
+        if number != self.table.number:
+            raise SpecError(f"the released table has {self.table.number:,} households, so {number:,} cannot be drawn")
+        return draw_agreeing(self.fitted.model, self.table, chunk=chunk)
 
 
 # -------------------------------------------------------------------- the privacy statement

@@ -39,7 +39,6 @@ from tallytree.publish.folder import (
     check_form,
     reason,
     write_json,
-    write_whole,
 )
 from tallytree.publish.release.areas import AREAS, LEAVES, MOST_CELLS, Area, read_leaves, write_leaves
 from tallytree.publish.release.contents import ReleaseContents
@@ -95,26 +94,6 @@ Pieces = Iterable[tuple[range, Any]]  # rows of a table, and the regions that ma
 # -------------------------------------------------------------------- writing
 
 
-def write_release(
-    release: ReleaseContents,
-    target: Path,
-    *,
-    replace: bool = False,
-    named: Callable[[str], None] = lambda _: None,
-    progress: Progress = silent,
-) -> str:
-    """Write all files and return the release's id; call `named` with the id before the directory is in place."""
-    if release.partial:
-        raise ReleaseError("a part of a release cannot be saved; load all of it with Release.load")
-
-    def fill(folder: Path) -> list[str]:
-        names = write_files(release, folder, progress)
-        progress(Stage("taking digests"))
-        return names
-
-    return write_whole(target, fill, replace=replace, named=named)
-
-
 def write_files(release: ReleaseContents, folder: Path, progress: Progress = silent) -> list[str]:
     """Write all files of a release except the manifest and return their names."""
     measurements, names = release.measurements, []
@@ -128,6 +107,7 @@ def write_files(release: ReleaseContents, folder: Path, progress: Progress = sil
     if release.areas:
         names += [*release.areas_table.write(folder, csv=True), LEAVES]
         write_leaves(release.areas, release.hierarchy.regions, folder / LEAVES)
+    progress(Stage("taking digests"))
     return names
 
 

@@ -88,10 +88,6 @@ class ReleaseChecks(StoredFiles):
         release = with_error_bars(measurements, made, publication, self.progress)
         return replace(release, error_bars=self._with_stated_typical(release.error_bars)) if known else release
 
-    def write(self, target: Path) -> None:
-        """Write the reproduced release."""
-        self.remade.save(target, progress=self.progress)
-
     def _is_another_optimum(self, counts: Integers) -> bool:
         """Return whether the stated counts are as close as these: there may be several optima."""
         certified = self.mechanism.certified

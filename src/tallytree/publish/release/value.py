@@ -13,14 +13,15 @@ import numpy as np
 
 from tallytree.core.arguments import FLAG, PATH, expecting
 from tallytree.core.display import COLORS, altair, inline, page, panel_title, paragraph, styled, table
-from tallytree.core.errors import SpecError
+from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import quoted, shortened, visible
 from tallytree.core.progress import Progress, silent
 from tallytree.core.registry import import_extra
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import Kind
+from tallytree.privacy.ledger import Receipt
 from tallytree.privacy.relations import describe_relation
-from tallytree.publish.folder import MANIFEST, digest, place_of
+from tallytree.publish.folder import MANIFEST, digest
 from tallytree.publish.formats import Format, export
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options, answer_queries, simultaneous_bands
@@ -28,13 +29,13 @@ from tallytree.publish.release.areas import read_areas
 from tallytree.publish.release.contents import ReleaseContents, Tables
 from tallytree.publish.release.descriptions import MOST_SIZES, capped_sizes, cut_off, size_classes, truncation
 from tallytree.publish.release.error_bars import ENDS, in_percent
-from tallytree.publish.release.files import read_release, write_release
+from tallytree.publish.release.files import read_release, write_files
 from tallytree.publish.release.queries import By, Query, Regions, Scope, Sizes, named_regions, split_query
 from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.report import Words
 from tallytree.publish.report.maps import read_map
-from tallytree.publish.run_folder import RunFolder, record_and_finish, warn_if_not_recorded
+from tallytree.publish.run_folder import Published
 from tallytree.publish.statement import guarantee
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _ID = "_release_id"  # not a field, so that a copy with other contents does not have it
 
 
-class Release(ReleaseContents):
+class Release(ReleaseContents, Published):
     """Query, show and save released counts of groups by region and size.
 
     Make one with `release`, or read one with `Release.load`. Everything in it is public.
@@ -117,16 +118,25 @@ class Release(ReleaseContents):
         ReleaseError
             If the directory cannot be written, or the release is only a part of one.
         """
-        target, receipt = place_of(Path(directory)), self.measurements.receipt
-        if receipt is not None:
-            with warn_if_not_recorded(target, receipt):
-                receipt.commit(self.measurements.mark)
-        run = None if self.folder is None else RunFolder(self.folder)
-        named = (lambda _: None) if run is None else run.keep_id
-        release_id = write_release(self, target, replace=replace, named=named, progress=progress)
-        record_and_finish(target, release_id, receipt, run)
+        release_id = self.write_and_record(directory, replace=replace, progress=progress)
         self.__dict__[_ID] = release_id
         return release_id
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """Return the reservation that paid, for the data holder; it is in no file."""
+        return self.measurements.receipt
+
+    @property
+    def mark(self) -> str:
+        """Return the mark of the measurements."""
+        return self.measurements.mark
+
+    def write_files(self, folder: Path, progress: Progress) -> list[str]:
+        """Write all files except the manifest, and return their names."""
+        if self.partial:
+            raise ReleaseError("a part of a release cannot be saved; load all of it with Release.load")
+        return write_files(self, folder, progress)
 
     @classmethod
     @expecting(directory=PATH)
