@@ -91,7 +91,8 @@ def release_case(cells: int, levels: int, sizes: int) -> dict[str, Any]:
     from tallytree.privacy.budget import Budget
     from tallytree.privacy.neighbours import Neighbours, one_entity
     from tallytree.privacy.run import measure
-    from tallytree.publish.release.release_run import Publication, estimate_release
+    from tallytree.publish.release.error_bars import Publication
+    from tallytree.publish.release.release_run import estimate_release
     from tallytree.tables import GroupSizes, Sealed
 
     def made(tree: Hierarchy, counts: Integers, tell: Callable[[Any], None] = lambda stage: None) -> None:

@@ -29,7 +29,8 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise.keystream import Keystream
 from tallytree.privacy.run import measure
 from tallytree.privacy.selection import candidates, choose
-from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.release_run import estimate_release
 
 STATES, COUNTIES, GROUPS, LARGEST = 10, 200, 500, 40
 STEPS = {"read": 1, "measure": 8, "estimate": 2, "write": 1, "load": 1}  # and how often in one turn

@@ -30,7 +30,8 @@ from tallytree.privacy.noise import Randomness
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure_with
 from tallytree.publish.memory import count_listed, refuse_beyond_memory
-from tallytree.publish.release.release_run import Design, Publication, decide, estimate_release
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.release_run import Design, decide, estimate_release
 from tallytree.tables import GroupSizes, Sealed
 from tests.faults.isolated import run_cases
 from tests.faults.kernels import MOST_EXAMPLES, any_tree

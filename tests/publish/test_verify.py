@@ -23,7 +23,8 @@ from tallytree import (
 )
 from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.publish.folder import MANIFEST
-from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.release_run import estimate_release
 from tests.oracles.example import made_up
 from tests.publish.forging import claim_another_version, failed, forge_statistics, remade, sign_again
 

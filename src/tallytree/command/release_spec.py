@@ -40,10 +40,10 @@ from tallytree.mechanisms.budget_allocation import Priority
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, UnitKind
+from tallytree.publish.release.error_bars import Publication
 from tallytree.publish.release.release_run import (
     CheckedRelease,
     Design,
-    Publication,
     check_release,
     finish_release,
     make_release,

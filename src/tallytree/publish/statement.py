@@ -80,11 +80,11 @@ def same_data_in_words(names: Sequence[str]) -> str:
     )
 
 
-def resource(path: str, described: dict[str, Any], *, name: str | None = None) -> dict[str, Any]:
+def resource(path: str, described: dict[str, Any]) -> dict[str, Any]:
     """Return a file's entry in a data package, with its description and optional schema."""
     stem, kind = path.split(".")
     media = {"mediatype": "text/csv"} if kind == "csv" else {}
-    return {"name": name or stem, "path": path, "format": kind, **media, **described}
+    return {"name": stem, "path": path, "format": kind, **media, **described}
 
 
 def software() -> dict[str, str]:

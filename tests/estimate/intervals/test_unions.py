@@ -15,7 +15,8 @@ from tallytree.estimate.intervals.linear import MeasuredView
 from tallytree.estimate.intervals.unions import Unions, fewest_nodes, largest_regions, leaf_range, leaves_of
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
-from tallytree.publish.release.release_run import Publication, choose_for, estimate_release
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.release_run import choose_for, estimate_release
 from tests.oracles.example import made_up
 
 TREES = {

@@ -17,8 +17,9 @@ from tallytree.estimate.intervals.typical import without_noise as view_without_n
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tallytree.publish.release.answers import answer_queries
+from tallytree.publish.release.error_bars import Publication
 from tallytree.publish.release.queries import Query, named_regions, regions_of_level, resolve, sizes_in, sizes_in_words
-from tallytree.publish.release.release_run import Publication, choose_for, estimate_release
+from tallytree.publish.release.release_run import choose_for, estimate_release
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
 from tests.oracles.least_squares import dense_weights

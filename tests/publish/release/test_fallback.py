@@ -11,9 +11,10 @@ import pytest
 import tallytree as tt
 from tallytree.mechanisms import MECHANISMS, instead_of, prepare
 from tallytree.publish.folder import write_json
+from tallytree.publish.release.error_bars import Publication
 from tallytree.publish.release.fallback import MechanismReplaced, NotEstimated, estimate_surely
 from tallytree.publish.release.measurements_file import save_measurements
-from tallytree.publish.release.release_run import Publication, estimate_release, resume
+from tallytree.publish.release.release_run import estimate_release, resume
 from tests.publish.forging import sign_again
 
 TREE = tt.Hierarchy.from_levels(pa.table({"state": ["A", "A", "B"], "county": ["1", "2", "3"]}), ["state", "county"])

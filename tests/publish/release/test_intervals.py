@@ -16,11 +16,13 @@ from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.guaranteed import guaranteed
 from tallytree.estimate.intervals.linear import no_guarantee
 from tallytree.lab.truth import Truth, seeded_measurements
-from tallytree.mechanisms import MECHANISMS
+from tallytree.mechanisms import MECHANISMS, Estimate
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import listed_files
 from tallytree.publish.release import error_bars as release_intervals
-from tallytree.publish.release.release_run import Publication, choose_for, estimate_release
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.fallback import Made
+from tallytree.publish.release.release_run import choose_for, estimate_release
 from tallytree.tables import GroupSizes, Sealed
 from tests.command.test_release_spec import GOOD
 from tests.oracles.example import made_up
@@ -239,7 +241,8 @@ def test_progress_tells_of_the_replicates_and_of_a_long_wait(tmp_path):
     again = resume(tmp_path / "kept", intervals="guaranteed", confidence=0.8)
     assert (again.error_bars.which, again.error_bars.confidence) == ("guaranteed", 0.8)
     long = []
-    release_intervals.error_bars(made.measurements, made.counts, made.made_by, seconds=24.0, progress=long.append)
+    slow = Made(made.measurements, Estimate(made.counts, ""), made.made_by, 24.0, None)
+    release_intervals.error_bars(slow, Publication(), long.append)
     waiting = [stage for stage in long if stage.doing == "typical intervals"]
     about = 'about 10 min; intervals = "guaranteed" leaves them out'
     assert waiting[0] == Stage("typical intervals", 0, 25, about, seconds_left=600.0)

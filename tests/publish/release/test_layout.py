@@ -31,8 +31,9 @@ from tallytree.lab.blocks import blocks
 from tallytree.privacy import Neighbours
 from tallytree.publish.folder import MANIFEST, clear_unfinished, digest, files_in
 from tallytree.publish.release import table_layout as partition
+from tallytree.publish.release.error_bars import Publication
 from tallytree.publish.release.files import read_for, read_upper
-from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.release.release_run import estimate_release
 from tallytree.publish.release.table_layout import COUNTS, ENTITIES, parts
 from tallytree.publish.run_folder import RunFolder, record
 from tallytree.publish.verify import LISTED, REGULAR

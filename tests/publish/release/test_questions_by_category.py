@@ -12,7 +12,8 @@ from tallytree.lab.truth import seeded
 from tallytree.mechanisms import prepare
 from tallytree.privacy import Budget
 from tallytree.privacy.run import measure_with
-from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.release_run import estimate_release
 from tests.publish.release.test_categories import BY, KINDS, TREE, TWO, group_sizes
 from tests.publish.test_verify import sign_again
 

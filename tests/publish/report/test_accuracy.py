@@ -6,7 +6,8 @@ import tallytree as tt
 from tallytree.lab import Truth
 from tallytree.lab.truth import seeded_measurements
 from tallytree.mechanisms import choose
-from tallytree.publish.release.release_run import Publication, estimate_release
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.release_run import estimate_release
 from tallytree.publish.report import accuracy
 from tallytree.publish.report.accuracy import CONFIDENCE, MOST_OF_A_REGION, find_differences
 from tallytree.publish.report.cells import Cells

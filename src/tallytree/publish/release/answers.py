@@ -441,8 +441,8 @@ class _Answering:
                 release.measurements,
                 release.counts,
                 release.made_by,
-                confidence=self.confidence,
-                functions=self._functions,
+                self.confidence,
+                self._functions,
                 progress=self.progress,
             )
         except NoReplicatesError as error:

@@ -292,59 +292,43 @@ class ReleaseContents:
             for part in parts(self.hierarchy, len(self.sizes))
         )
 
-    def _cells(self, block: range, counts: Integers, zeros: bool) -> tuple[Integers, Integers, Integers]:
-        """Return the rows of a block of places: their cells within it, their places and their sizes."""
-        cells = np.arange(counts.size) if zeros else np.flatnonzero(counts)
-        places, sizes = np.divmod(cells, len(self.sizes))
-        return cells, block.start + places, (sizes + self.sizes.start).astype(np.int32)
-
     def _count_rows(self, block: range, zeros: bool) -> dict[str, Any]:
         some = self._laid_out(block)
-        counts = self.all_counts[some]
-        cells, places, sizes = self._cells(block, counts, zeros)
-        ends = {name: None if found is None else found[some].ravel() for name, found in self.error_bars.columns.items()}
-        return {
-            **self.rows.keys(places),
-            "size": sizes,
-            **_numbers({"count": counts.ravel(), **ends}, cells),
-        }
+        columns = {"count": self.all_counts[some], **_of_places(self.error_bars.columns, some)}
+        cells, places, sizes = self._cells(columns["count"], zeros)
+        return {**self.rows.keys(block.start + places), "size": sizes, **_numbers(columns, cells)}
 
     def _entity_rows(self, block: range, zeros: bool) -> dict[str, Any]:
         del zeros  # every region has a row
-        some = self._laid_out(block)
+        some, every = self._laid_out(block), np.arange(len(block))
         counts, ends = self.all_counts[some], self.error_bars.columns_of("entities")
-        return {
-            **self.rows.keys(np.arange(block.start, block.stop)),
-            "entities": entities(counts, self.sizes.start),
-            "open_groups": counts[:, -1],
-            **_numbers({name: None if found is None else found[some] for name, found in ends.items()}, len(block)),
-        }
+        columns = {"entities": entities(counts, self.sizes.start), "open_groups": counts[:, -1]}
+        return {**self.rows.keys(block.start + every), **_numbers(columns | _of_places(ends, some), every)}
 
     def _area_rows(self, block: range, zeros: bool) -> dict[str, Any]:
         import pyarrow as pa
 
-        scopes, slots = area_scopes(self.areas, self.hierarchy)[block.start : block.stop], len(self.rows.values)
-        counts = unions_of(scopes, self.hierarchy).add_up(self.counts)
-        cells, places, sizes = self._cells(block, counts, zeros)
-        ends = self.error_bars.columns_of("areas")
         some = slice(block.start, block.stop)
-        area, scope = pa.array(places // slots), pa.array(places - block.start)
-        return {
-            "kind": pa.array([one.kind for one in self.areas], pa.string()).take(area),
-            "area": pa.array([one.name for one in self.areas], pa.string()).take(area),
-            **{
-                name: pa.array([one.values[at] for one in scopes], pa.string()).take(scope)
-                for at, name in enumerate(self.rows.categories)
-            },
-            "size": sizes,
-            **_numbers(
-                {
-                    "count": counts.ravel(),
-                    **{name: None if found is None else found[some].ravel() for name, found in ends.items()},
-                },
-                cells,
-            ),
+        scopes = area_scopes(self.areas, self.hierarchy)[some]
+        counts = unions_of(scopes, self.hierarchy).add_up(self.counts)
+        cells, places, sizes = self._cells(counts, zeros)
+        areas = [self.areas[place // len(self.rows.values)] for place in block]
+        texts = {
+            "kind": [area.kind for area in areas],
+            "area": [area.name for area in areas],
+            **{name: [scope.values[at] for scope in scopes] for at, name in enumerate(self.rows.categories)},
         }
+        return {
+            **{name: pa.array(each, pa.string()).take(pa.array(places)) for name, each in texts.items()},
+            "size": sizes,
+            **_numbers({"count": counts, **_of_places(self.error_bars.columns_of("areas"), some)}, cells),
+        }
+
+    def _cells(self, counts: Integers, zeros: bool) -> tuple[Integers, Integers, Integers]:
+        """Return the rows of some places: their cells, and the place and the size of each."""
+        cells = np.arange(counts.size) if zeros else np.flatnonzero(counts)
+        places, sizes = np.divmod(cells, len(self.sizes))
+        return cells, places, (sizes + self.sizes.start).astype(np.int32)
 
     def _laid_out(self, block: range) -> Any:
         """Return the laid-out rows of the places of a block."""
@@ -359,13 +343,17 @@ class ReleaseContents:
         return found
 
 
-def _numbers(columns: Mapping[str, Integers | None], cells: Integers | int) -> dict[str, Any]:
-    """Return columns of numbers; empty columns for None."""
+def _of_places(columns: Mapping[str, Integers | None], some: Any) -> dict[str, Integers | None]:
+    return {name: None if one is None else one[some] for name, one in columns.items()}
+
+
+def _numbers(columns: Mapping[str, Integers | None], cells: Integers) -> dict[str, Any]:
+    """Return columns of numbers for some cells; empty columns for None."""
     import pyarrow as pa
 
-    if isinstance(cells, int):
-        return {name: pa.nulls(cells, pa.int64()) if one is None else one for name, one in columns.items()}
-    return {name: pa.nulls(len(cells), pa.int64()) if one is None else one[cells] for name, one in columns.items()}
+    return {
+        name: pa.nulls(len(cells), pa.int64()) if one is None else one.ravel()[cells] for name, one in columns.items()
+    }
 
 
 def size_description(max_size: int) -> str:

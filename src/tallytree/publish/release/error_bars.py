@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,15 +18,18 @@ from tallytree.core.progress import in_percent as in_percent_done
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities
 from tallytree.estimate.intervals.guaranteed import guaranteed, guaranteed_entities, guaranteed_sums, most_entities
-from tallytree.estimate.intervals.interval import Intervals, Kind, level_reach, recommended
+from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level, level_reach, recommended
 from tallytree.estimate.intervals.linear import no_guarantee
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
-from tallytree.publish.release.areas import Area
+from tallytree.publish.about import NOT_STATED, About
+from tallytree.publish.release.areas import Area, areas_to_publish
 from tallytree.publish.release.descriptions import AS_TRUNCATED, truncation
+from tallytree.publish.release.fallback import Made
 from tallytree.publish.release.queries import Scope, area_scopes, unions_of
 from tallytree.publish.release.table_layout import TableRows
+from tallytree.tables.group_sizes import GroupSizes
 
 if TYPE_CHECKING:
     from tallytree.estimate.intervals.typical import Typical
@@ -195,47 +198,63 @@ def checked_which(which: object) -> Which:
     return found
 
 
-def error_bars(
-    measurements: Measurements,
-    counts: Integers,
-    mechanism: Mechanism,
-    *,
-    which: Which = "all",
-    confidence: float = CONFIDENCE,
-    areas: Sequence[Area] = (),
-    seconds: float = 0.0,
-    progress: Progress = silent,
-) -> ErrorBars:
-    """Compute both kinds of intervals from public values alone, so nothing is spent.
+@dataclass(frozen=True)
+class Publication:
+    """What is published beside the counts, and its title."""
 
-    `areas` are the published ones: their intervals come from the same replicates.
+    title: str = "Groups by region and size"
+    intervals: Which = "all"
+    confidence: float = CONFIDENCE
+    areas: tuple[Area, ...] = ()
+    about: About = NOT_STATED
 
-    `seconds` is the duration of one estimate. Typical intervals take 25 of them, and `progress` says so if that is
-    long. An
-    estimate that fails on fresh noise leaves the typical columns empty; the release itself is unaffected. Typical
-    intervals
-    are computed first: their replicates take most of the memory, and guaranteed ones are then not in memory yet.
+    def __post_init__(self) -> None:
+        checked_which(self.intervals)
+        object.__setattr__(self, "confidence", checked_level(self.confidence))
+
+    @classmethod
+    def of(
+        cls,
+        data: GroupSizes | Measurements,
+        title: str | None,
+        intervals: Which,
+        confidence: float,
+        areas: Mapping[str, Any] | None,
+        about: About | Mapping[str, Any] | None,
+    ) -> Publication:
+        """Return what is to be published; `areas` are sources of areas by kind."""
+        stated, found = About.of(about), areas_to_publish(areas, data.hierarchy, data.max_size + 1)
+        return cls(title or cls.title, intervals, confidence, found, stated)
+
+
+def error_bars(made: Made, publication: Publication, progress: Progress = silent) -> ErrorBars:
+    """Compute both kinds of intervals of counts and of published areas from public values alone; nothing is spent.
+
+    Typical intervals take 25 estimates, and `progress` says so if that is long. An estimate that fails on fresh noise
+    leaves the typical columns empty; the release itself is unaffected. Typical intervals are computed first: their
+    replicates take most of the memory, and guaranteed ones are then not in memory yet.
     """
-    scopes = area_scopes(areas, measurements.hierarchy)
+    measurements, counts, which = made.measurements, made.counts, publication.intervals
+    scopes = area_scopes(publication.areas, measurements.hierarchy)
     found: dict[Kind, dict[What, Intervals]] = {}
     missing: dict[Kind, str] = {}
     if "typical" in KINDS[which]:
         try:
-            found["typical"] = _typical(
-                measurements, counts, mechanism, scopes, confidence=confidence, seconds=seconds, progress=progress
-            )
+            found["typical"] = _typical(made, scopes, publication.confidence, progress)
         except NoReplicatesError as error:  # the release itself is unaffected
             missing["typical"] = f"there are no typical intervals: {error}"
     if "guaranteed" in KINDS[which]:
         if why_not := no_guarantee(measurements):
             missing["guaranteed"] = why_not
         else:
-            found["guaranteed"] = _guaranteed(measurements, counts, scopes, confidence, progress)
+            found["guaranteed"] = _guaranteed(measurements, counts, scopes, publication.confidence, progress)
     of: dict[What, dict[Kind, Intervals]] = {
         what: {kind: found[kind][what] for kind in KINDS[which] if kind in found} for what in get_args(What)
     }
-    bars = ErrorBars(which, confidence, of, missing, truncation(measurements.neighbours))
-    return bars if which == "none" else replace(bars, reach=reach_by_level(bars, counts, measurements, areas))
+    bars = ErrorBars(which, publication.confidence, of, missing, truncation(measurements.neighbours))
+    if which == "none":
+        return bars
+    return replace(bars, reach=reach_by_level(bars, counts, measurements, publication.areas))
 
 
 def _guaranteed(
@@ -259,29 +278,14 @@ def _guaranteed(
     }
 
 
-def _typical(
-    measurements: Measurements,
-    counts: Integers,
-    mechanism: Mechanism,
-    scopes: Sequence[Scope],
-    *,
-    confidence: float,
-    seconds: float,
-    progress: Progress,
-) -> dict[What, Intervals]:
+def _typical(made: Made, scopes: Sequence[Scope], confidence: float, progress: Progress) -> dict[What, Intervals]:
     """Return typical intervals, all from the same replicates."""
-    tree = measurements.hierarchy
-    of_entities = partial(entities, first_size=measurements.first_size)
+    measurements, counts = made.measurements, made.counts
+    tree, of_entities = measurements.hierarchy, partial(entities, first_size=measurements.first_size)
     of_areas, of_margins = unions_of(scopes, tree), Unions.of_margins(tree)
-    likely = replicated(
-        measurements,
-        counts,
-        mechanism,
-        confidence=confidence,
-        functions=[of_areas.add_up, of_entities, lambda found: of_margins.add_up(of_entities(found))],
-        seconds=seconds,
-        progress=progress,
-    )
+    functions: list[Callable[[Integers], Any]] = [of_areas.add_up, of_entities]
+    functions.append(lambda found: of_margins.add_up(of_entities(found)))
+    likely = replicated(measurements, counts, made.by, confidence, functions, seconds=made.seconds, progress=progress)
     rows, most, numbers = typical_rows(likely, measurements), most_entities(measurements), of_entities(counts)
     found = likely.around(of_areas.add_up(counts), likely.deviations[0], of_areas.limits(likely.most)[:, np.newaxis])
     sums = likely.around(of_margins.add_up(numbers), likely.deviations[2], of_margins.limits(most))
@@ -329,11 +333,11 @@ def replicated(
     measurements: Measurements,
     counts: Integers,
     mechanism: Mechanism,
+    confidence: float,
+    functions: Sequence[Callable[[Integers], Any]],
     *,
-    confidence: float = CONFIDENCE,
-    functions: Any = (),
     seconds: float = 0.0,
-    progress: Progress = silent,
+    progress: Progress,
 ) -> Typical:
     """Run `typical` for a mechanism with its options; progress says how long it takes if that is long."""
     from tallytree.estimate.intervals.typical import REPLICATES, STAGE, Simulation, typical
@@ -341,7 +345,7 @@ def replicated(
     minutes = round(seconds * REPLICATES / 60)
     long = f'about {minutes} min; intervals = "guaranteed" leaves them out' if seconds * REPLICATES > LONG_WAIT else ""
 
-    functions = (*functions, Unions.of_margins(measurements.hierarchy).add_up)
+    functions = [*functions, Unions.of_margins(measurements.hierarchy).add_up]
 
     def step(stage: Stage) -> None:
         left = seconds * REPLICATES if seconds and not stage.done else None  # later the pace is known from progress
@@ -352,14 +356,7 @@ def replicated(
         simulation = Simulation(
             mechanism.estimate, mechanism.derive_facts, mechanism.simulate_truths(measurements, counts)
         )
-        return typical(
-            measurements,
-            counts,
-            simulation,
-            level=confidence,
-            functions=functions,
-            progress=step,
-        )
+        return typical(measurements, counts, simulation, level=confidence, functions=functions, progress=step)
     except Exception as error:  # from public values alone, so any error of a solver is safe to show
         raise NoReplicatesError(f"{mechanism.name} cannot estimate from fresh noise ({error})") from error
 

@@ -58,14 +58,20 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """An estimate, its mechanism, its duration, and the mechanisms that failed before it."""
+    """An estimate from measurements, its mechanism, its duration, and the mechanisms that failed before it."""
 
+    measurements: Measurements
     estimate: Estimate
     by: Mechanism
     seconds: float
     fallback: Fallback | None
 
     __repr__ = briefly
+
+    @property
+    def counts(self) -> Integers:
+        """Return the estimated counts."""
+        return self.estimate.counts
 
     @property
     def certificate(self) -> str:
@@ -91,7 +97,7 @@ def estimate_surely(measurements: Measurements, mechanism: Mechanism, tell: Tell
         fallback = Fallback(mechanism, failed[0].rstrip(".")) if failed else None
         if fallback is not None:
             warnings.warn(fallback.in_words(one), MechanismReplaced, stacklevel=4)
-        return Made(estimate, one, time.perf_counter() - start, fallback)
+        return Made(measurements, estimate, one, time.perf_counter() - start, fallback)
     raise NotEstimated(
         f"no mechanism could estimate from these measurements: {'; '.join(failed)}. The budget is spent; the "
         "measurements are stored, and `resume` (--resume) continues from them with another mechanism. In Python they "

@@ -68,7 +68,6 @@ from tallytree.publish.release.queries import listed
 from tallytree.publish.release.release_statement import data_package, privacy_statement, public_totals
 from tallytree.publish.release.table_layout import (
     COUNTS,
-    ENTITIES,
     REGIONS,
     TableRows,
     files_of,
@@ -274,27 +273,25 @@ class _Stored:
         )
         check_room(empty.rows.laid_out * len(empty.sizes), COUNTS)
         rows, kinds = empty.rows, [kind for kind in KINDS[bars.which] if kind not in bars.missing]
-        try:
-            ends, seen = read_columns(empty.counts_table, pieces(COUNTS), rows)
-            counts = ends.pop("count")
-            if statement["zero_cells"] != "written":
-                _fill_left_out(ends, seen, rows, statement.get("intervals", {}).get("left_out_at_most", {}))
-            elif not partial and not seen[rows.order].all():
-                raise ReleaseError(_missing(seen, rows, empty.sizes))
-            counts[~seen] = 0
-        except ReleaseError as error:
-            raise ReleaseError(f"the counts in {self.folder} are damaged: {error}") from None
-        _put_root(rows, counts, *ends.values())
-        found: dict[What, dict[Kind, Intervals]] = {"counts": intervals_in(ends, kinds, bars.confidence)}
-        if entities:
+        found: dict[What, dict[Kind, Intervals]] = {}
+        counts = empty.counts
+        for table in (empty.counts_table, empty.entity_table) if entities else (empty.counts_table,):
             try:
-                ends, seen = read_columns(empty.entity_table, pieces(ENTITIES), rows)
-                if not partial and not seen[rows.order].all():
+                ends, seen = read_columns(table, pieces(table.name), rows)
+                if table.name == COUNTS and statement["zero_cells"] != "written":
+                    _fill_left_out(ends, seen, rows, statement.get("intervals", {}).get("left_out_at_most", {}))
+                elif not partial and not seen[rows.order].all():
                     raise ReleaseError(_missing(seen, rows, empty.sizes))
             except ReleaseError as error:
-                raise ReleaseError(f"{ENTITIES} is damaged: {error}") from None
+                raise ReleaseError(f"the {table.name} in {self.folder} are damaged: {error}") from None
+            ends[table.measures[0].name][~seen] = 0
             _put_root(rows, *ends.values())
-            found["entities"] = intervals_in({name: one[:, 0] for name, one in ends.items()}, kinds, bars.confidence)
+            if table.name == COUNTS:
+                counts = ends["count"]
+                found["counts"] = intervals_in(ends, kinds, bars.confidence)
+            else:
+                flat = {name: one[:, 0] for name, one in ends.items()}
+                found["entities"] = intervals_in(flat, kinds, bars.confidence)
         return replace(empty, counts=counts[: len(rows.tree)], error_bars=replace(bars, of=found))
 
     def _with_area_bars(self, release: ReleaseContents) -> ReleaseContents:

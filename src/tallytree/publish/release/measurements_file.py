@@ -172,11 +172,7 @@ def load_measurements(path: str | PathLike[str]) -> Measurements:
     ReleaseError
         If the rows of the file are not exactly the announced ones.
     """
-    return read_measurements(Path(path))
-
-
-def read_measurements(path: Path, regions: Hierarchy | None = None) -> Measurements:
-    """Do the same; `regions` are those of the file beside it if they were read before."""
+    path = Path(path)
     try:
         with ParquetRows(path, most=MOST_ROWS) as file:
             check_room(file.rows, file.name)
@@ -185,17 +181,17 @@ def read_measurements(path: Path, regions: Hierarchy | None = None) -> Measureme
                 raise ReleaseError(f"its columns are not {', '.join(_schema().names)}, or of other types")
             if facts["format"] != FORMAT:
                 raise ReleaseError(f"it has format {facts['format']}; this version reads format {FORMAT}")
-            return _read(file, facts, _tree(path, facts, regions))
+            return _read(file, facts, _tree(path, facts))
     except UNUSABLE as error:
         raise ReleaseError(f"{path} is not a readable file of measurements: {error}") from None
 
 
-def _tree(path: Path, facts: dict[str, Any], regions: Hierarchy | None) -> Hierarchy:
+def _tree(path: Path, facts: dict[str, Any]) -> Hierarchy:
     """Return the measured tree: the regions in the file beside, by category if there are categories."""
     name = facts["hierarchy"]["file"]
     if not isinstance(name, str) or Path(name).name != name:
         raise ReleaseError("it does not say where its regions are")
-    tree = read_regions(path.with_name(name))[0] if regions is None else regions
+    tree, _ = read_regions(path.with_name(name))
     if facts["hierarchy"] != {"file": name, "levels": list(tree.levels), "regions": len(tree)}:
         raise ReleaseError(f"its regions are not those of {name}")
     return tree_by_category(facts, tree)

@@ -18,7 +18,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, in_percent
 from tallytree.estimate.checks import check_adding_up, magnitude
-from tallytree.estimate.intervals.interval import checked_level, most_groups
+from tallytree.estimate.intervals.interval import most_groups
 from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.budget import NOISE_FOR
 from tallytree.privacy.measurements import FirstStageFacts
@@ -27,11 +27,11 @@ from tallytree.privacy.plan import FIRST
 from tallytree.publish.about import DECLARED, About
 from tallytree.publish.folder import MEASUREMENTS, MOST_FAULTS, PRIVACY
 from tallytree.publish.release.areas import LEAVES
-from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, checked_which
+from tallytree.publish.release.error_bars import CONFIDENCE, ErrorBars, Publication, checked_which
 from tallytree.publish.release.fallback import Made, check_counts
 from tallytree.publish.release.files import read_areas_of, stated_fallback, stated_mechanism
 from tallytree.publish.release.measurements_file import load_measurements
-from tallytree.publish.release.release_run import Publication, with_error_bars
+from tallytree.publish.release.release_run import with_error_bars
 from tallytree.publish.release.release_statement import shares_by_size
 from tallytree.publish.release.value import Release
 from tallytree.publish.statement import Assumption, StoredFiles
@@ -70,7 +70,7 @@ class ReleaseChecks(StoredFiles):
         statement, measurements, mechanism = self.statement, self.measurements, self.mechanism
         start = perf_counter()
         estimate = mechanism.estimated(measurements, in_percent("estimating again", self.progress))
-        made = Made(estimate, mechanism, perf_counter() - start, stated_fallback(statement))
+        made = Made(measurements, estimate, mechanism, perf_counter() - start, stated_fallback(statement))
         if not self.same_software and self._is_another_optimum(estimate.counts):
             made = replace(made, estimate=replace(estimate, counts=self.stored.counts))
         intervals = statement.get("intervals", {"which": "none", "confidence": CONFIDENCE})
@@ -81,11 +81,11 @@ class ReleaseChecks(StoredFiles):
         publication = Publication(
             statement["title"],
             "guaranteed" if known else which,
-            checked_level(intervals["confidence"]),
+            intervals["confidence"],
             read_areas_of(self.folder, statement, measurements.hierarchy, measurements.columns("counts")),
             About.of(statement.get("about")),
         )
-        release = with_error_bars(measurements, made, publication, self.progress)
+        release = with_error_bars(made, publication, self.progress)
         return replace(release, error_bars=self._with_stated_typical(release.error_bars)) if known else release
 
     def _is_another_optimum(self, counts: Integers) -> bool:

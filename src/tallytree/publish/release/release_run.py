@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage, in_percent, silent
-from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import Mechanism, choose, prepare
 from tallytree.mechanisms.budget_allocation import Shares
 from tallytree.privacy.budget import Budget
@@ -23,11 +22,9 @@ from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise import NoiseSource
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure
-from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.folder import place_of
 from tallytree.publish.memory import count_listed, refuse_beyond_memory
-from tallytree.publish.release.areas import Area, areas_to_publish
-from tallytree.publish.release.error_bars import CONFIDENCE, Which, checked_which, error_bars
+from tallytree.publish.release.error_bars import CONFIDENCE, Publication, Which, error_bars
 from tallytree.publish.release.fallback import Made, estimate_surely
 from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
 from tallytree.publish.release.table_layout import REGIONS
@@ -60,35 +57,6 @@ class Design:
     shares: Shares | None = None
     priority: str | None = None
     prior: Any = None  # public: the mechanism "auto" is then the one with the least predicted error
-
-
-@dataclass(frozen=True)
-class Publication:
-    """What is published beside the counts, and its title."""
-
-    title: str = "Groups by region and size"
-    intervals: Which = "all"
-    confidence: float = CONFIDENCE
-    areas: tuple[Area, ...] = ()
-    about: About = NOT_STATED
-
-    def __post_init__(self) -> None:
-        checked_which(self.intervals)
-        checked_level(self.confidence)
-
-    @classmethod
-    def of(
-        cls,
-        data: GroupSizes | Measurements,
-        title: str | None,
-        intervals: Which,
-        confidence: float,
-        areas: Mapping[str, Any] | None,
-        about: About | Mapping[str, Any] | None,
-    ) -> Publication:
-        """Return what is to be published; `areas` are sources of areas by kind."""
-        stated, found = About.of(about), areas_to_publish(areas, data.hierarchy, data.max_size + 1)
-        return cls(title or cls.title, checked_which(intervals), checked_level(confidence), found, stated)
 
 
 AS_USUAL = Publication()
@@ -301,33 +269,21 @@ def estimate_release(
     If the mechanism fails another one takes over, and the release states it (`fallback`).
     """
     made = estimate_surely(measurements, mechanism, in_percent("estimating", progress))
-    release = with_error_bars(measurements, made, publication, progress)
+    release = with_error_bars(made, publication, progress)
     return replace(release, folder=None if run is None else run.folder)
 
 
-def with_error_bars(
-    measurements: Measurements, made: Made, publication: Publication, progress: Progress = silent
-) -> Release:
+def with_error_bars(made: Made, publication: Publication, progress: Progress) -> Release:
     """Return the release of an estimate with its intervals."""
-    bars = error_bars(
-        measurements,
-        made.estimate.counts,
-        made.by,
-        which=publication.intervals,
-        confidence=publication.confidence,
-        areas=publication.areas,
-        seconds=made.seconds,
-        progress=progress,
-    )
     return Release(
-        counts=made.estimate.counts,
-        measurements=measurements,
+        counts=made.counts,
+        measurements=made.measurements,
         made_by=made.by,
         certificate=made.certificate,
         fallback=made.fallback,
         title=publication.title,
         about=publication.about,
-        error_bars=bars,
+        error_bars=error_bars(made, publication, progress),
         areas=publication.areas,
     )
 
