@@ -195,6 +195,7 @@ def _run(options: RunOptions) -> None:
             if options.resume:
                 refuse_changed(run.folder, spec)
             with explain_failures(run, spec.budget, f"Go on with:\n  {again(options)} --resume"):
+                refuse_existing(out)
                 made, release_id = _make(spec, run, _charge(run, spec, options), options, progress)
             run.finish()
         elif kind is ReleaseSpec:
@@ -222,7 +223,6 @@ def _make(
 ) -> tuple[Release | Synthesis, str]:
     """Write what a spec describes to its directory and return its id."""
     state = run.state()
-    refuse_existing(options.out, replace=replaces)
     if isinstance(spec, ReleaseSpec) and state.stage == "measured":
         made = spec.resume(run, progress)
     else:

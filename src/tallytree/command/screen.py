@@ -5,7 +5,6 @@ All of it is public except `for_the_data_holder`, which says so. Other commands 
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shlex
@@ -28,7 +27,7 @@ from tallytree.core.names import UNSEEN, visible
 from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
-from tallytree.domain.schema import Attribute, Marginal
+from tallytree.domain.schema import Marginal
 from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.mechanisms import MECHANISMS, mechanism_named
 from tallytree.privacy.budget import Budget, as_decimal
@@ -37,7 +36,17 @@ from tallytree.privacy.ledger import Account, Link
 from tallytree.privacy.neighbours import Relation
 from tallytree.privacy.relations import columns_in_words, describe_relation
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY
-from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, PERSONS, QUESTIONS, Synthesis
+from tallytree.publish.microdata.synthesis import (
+    ANSWERS,
+    HOUSEHOLDS,
+    PERSONS,
+    QUESTIONS,
+    Row,
+    Synthesis,
+    accuracy_by_kind,
+    describe_workload,
+    read_questions,
+)
 from tallytree.publish.microdata.synthesis_run import CheckedSynthesis
 from tallytree.publish.microdata.synthesis_statement import describe_guarantee
 from tallytree.publish.release.areas import AREA_FILES
@@ -50,6 +59,7 @@ from tallytree.publish.release.table_layout import COUNTS, ENTITIES, REGIONS, fi
 from tallytree.publish.release.value import Release
 from tallytree.publish.report import Words
 from tallytree.publish.statement import guarantee
+from tallytree.publish.untrusted import read_json
 from tallytree.publish.verify import Verification
 from tallytree.synthesis.table_selection import ASKED, REASONS, MeasurementReasons
 
@@ -316,9 +326,7 @@ def for_the_data_holder(numbers: dict[str, str]) -> RenderableType:
 
 def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> RenderableType:
     """Return a summary of a synthesis: measurements, trustworthy queries, guarantees."""
-    with (directory / QUESTIONS).open(encoding="utf-8", newline="") as file:
-        asked = list(csv.DictReader(file))
-    table = synthesis.table
+    asked, table = read_questions(directory), synthesis.table
     known = "public" if synthesis.neighbours.number_is_public else "with noise"
     rows = {
         "asked": _rounds_in_words(synthesis),
@@ -346,20 +354,18 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
     )
 
 
-def _trust_table(asked: list[dict[str, str]]) -> Table:
+def _trust_table(asked: Sequence[Row]) -> Table:
     """Return how many tables were measured, and the errors of their counts."""
     table = plain_table("", "tables", "counts", "typical error", "at most", right=(1, 2, 3, 4))
-    for how in ("published exactly", "measured", "sum of measured", "partly measured", "not measured"):
-        rows = [row for row in asked if row["how"] == how]
-        if rows:
-            counts = sum(int(row["cells"]) for row in rows)
-            table.add_row(how, f"{len(rows):,}", f"{counts:,}", _middle(rows, "error"), _middle(rows, "at_most"))
+    for one in accuracy_by_kind(asked):
+        errors = (_plus_minus(one[name]) for name in ("error", "at_most"))
+        table.add_row(one["how"], f"{one['tables']:,}", f"{one['cells']:,}", *errors)
     return table
 
 
-def _worst_tables(asked: list[dict[str, str]]) -> list[RenderableType]:
+def _worst_tables(asked: Sequence[Row]) -> list[RenderableType]:
     """Return a note on errors, and the measured tables with the largest errors."""
-    rows = sorted((row for row in asked if row["error"]), key=lambda row: -float(row["error"]))
+    rows = sorted((row for row in asked if row["error"] is not None), key=lambda row: -row["error"])
     about = (
         "Errors are those of one count, estimated from the noisy measurements (at most: with a chance of 95 %). "
         f"Little is known about tables that were not measured: see {QUESTIONS}."
@@ -368,14 +374,14 @@ def _worst_tables(asked: list[dict[str, str]]) -> list[RenderableType]:
         return [Text(f"{about}\n")]
     table = plain_table("", "error", "at most", right=(1, 2))
     for row in rows[:WORST_TABLES]:
-        table.add_row(row["table"], _plus_minus(float(row["error"])), _plus_minus(float(row["at_most"])))
+        table.add_row(row["table"], _plus_minus(row["error"]), _plus_minus(row["at_most"]))
     return [Text(f"{about} The largest errors:"), below(table, space=1)]
 
 
 def _rules_kept(synthesis: Synthesis, directory: Path) -> dict[str, str]:
     if synthesis.schema.structure is None:
         return {}
-    about = json.loads((directory / PRIVACY).read_text(encoding="utf-8"))["structure"]
+    about = read_json(directory / PRIVACY)["structure"]
     number = len(about["rules"])
     return {"rules": f"{number} kept by every household; {about['accepted']:.1%} of them when they were drawn first"}
 
@@ -385,10 +391,9 @@ def _rounds_in_words(synthesis: Synthesis) -> str:
     kinds = [past.request["kind"] for past in synthesis.rounds]
     measured = kinds.count("measure")
     lost = sum(past.result is None for past in synthesis.rounds)
-    spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
     selected = len(kinds) - measured
     chosen = f"{selected:,} selection{'' if selected == 1 else 's'}"
-    text = f"{measured:,} measurement{'' if measured == 1 else 's'} and {chosen} for ρ = {as_decimal(spent)}"
+    text = f"{measured:,} measurement{'' if measured == 1 else 's'} and {chosen} for ρ = {as_decimal(synthesis.spent)}"
     if lost:
         text += f"; {lost} of them were lost when the run was killed but are paid for"
     if synthesis.exact:
@@ -407,11 +412,7 @@ def _unasked(synthesis: Synthesis) -> dict[str, str]:
 
 def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str, Any], RenderableType]:
     """Return what a valid spec would synthesize, for programs and for people; public facts only."""
-    schema, workload, table = checked.households.schema, checked.chosen.workload, checked.table
-
-    def side(attributes: tuple[Attribute, ...]) -> str:
-        return ", ".join(f"{each.name} ({each.codes})" for each in attributes) or "none"
-
+    workload, table = checked.chosen.workload, checked.table
     content = {
         "tables": len(workload),
         "counts": workload.queries,
@@ -419,9 +420,7 @@ def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str
         "method": checked.chosen.method.name,
     }
     rows = {
-        "households": side(schema.household),
-        "persons": f"{side(schema.person)}; at most {schema.max_persons} in a household",
-        "workload": f"{len(workload):,} tables with {workload.queries:,} counts",
+        **describe_workload(workload),
         **_terms_in_words(spec, content),
         "oversize": checked.households.truncation(),
         "method": content["method"],
@@ -436,14 +435,8 @@ def synthesis_readiness(checked: CheckedSynthesis, spec: Spec) -> tuple[dict[str
     return content, facts(rows)
 
 
-def _middle(rows: list[dict[str, str]], column: str) -> str:
-    """Return the median of a column, or a dash if it is unknown."""
-    found = sorted(float(row[column]) for row in rows if row[column])
-    return _plus_minus(found[len(found) // 2]) if found else "–"
-
-
-def _plus_minus(value: float) -> str:
-    return f"± {value:,.1f}" if value < 1000 else f"± {value:,.0f}"
+def _plus_minus(value: float | None) -> str:
+    return "–" if value is None else f"± {value:,.1f}" if value < 1000 else f"± {value:,.0f}"
 
 
 # -------------------------------------------------------------------- verifications, accounts, mechanisms

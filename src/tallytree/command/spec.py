@@ -260,7 +260,7 @@ class Spec(Section):
             raise BudgetError(
                 "no ledger was named. All that is ever released about the same data adds up, and a ledger keeps that "
                 'sum: name one with --ledger PATH or [privacy] ledger = "…" (`tallytree ledger open` makes it). To go '
-                "without, say so: --no-ledger, or ledger = false. Nothing was spent."
+                "without, say so: --no-ledger, or ledger = false."
             )
         return self.ledger
 
@@ -370,7 +370,7 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     if item["type"] == "missing":
         what = "section" if not place else "key"
         return f"{section}the {what} {last!r} is missing"
-    said = item["msg"].removeprefix("Value error, ")
+    said = str(item.get("ctx", {}).get("error", item["msg"]))
     return f"{section}{last}: {said[:1].lower()}{said[1:]}{_instead(item['input'])}"
 
 
@@ -420,15 +420,12 @@ def _section_in(annotation: Any) -> Any:
 # has them.
 
 # What may change: the ledger is known from the run itself, memory is the machine's affair, a report can be made again.
-FREE = (
-    "[privacy] ledger",
-    "[data] memory_limit",
-    "[households] memory_limit",
-    "[report] groups",
-    "[report] entities",
-    "[report] map",
-)
-BUDGET = ("[privacy] epsilon", "[privacy] rho", "[privacy] delta")
+FREE = {
+    ("privacy", "ledger"),
+    ("data", "memory_limit"),
+    ("households", "memory_limit"),
+    *(("report", name) for name in ReportSection.model_fields),
+}
 
 
 def keep_spec(folder: Path, spec: Spec) -> None:
@@ -454,20 +451,17 @@ def refuse_changed(folder: Path, spec: Spec) -> None:
 
 
 def _record(spec: Spec) -> dict[str, Any]:
-    values = spec.model_dump(by_alias=True)
-    record = {key: _plain(value) for key, value in _flat(values) if key not in FREE}
-    given = {key.split()[1]: value for key, value in _flat(values) if key in BUDGET}
+    """Return the value of every key of every section; deeper levels stay nested."""
     amounts = spec.budget.to_json()
-    return record | {key: amounts[key.split()[1]] if given[key.split()[1]] is not None else None for key in BUDGET}
-
-
-def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Return every key of every section; deeper levels stay nested."""
-    for section, keys in values.items():
+    found: dict[str, Any] = {}
+    for section, keys in spec.model_dump(by_alias=True).items():
         if isinstance(keys, Mapping):
-            yield from ((f"[{section}] {key}", value) for key, value in keys.items())
+            for key, value in keys.items():
+                exact = amounts[key] if section == "privacy" and key in amounts and value is not None else value
+                found |= {} if (section, key) in FREE else {f"[{section}] {key}": _plain(exact)}
         elif keys is not None:
-            yield section, keys
+            found[section] = _plain(keys)
+    return found
 
 
 def _plain(value: Any) -> Any:

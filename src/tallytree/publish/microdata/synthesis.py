@@ -13,7 +13,8 @@ from dataclasses import replace as replace_fields
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from statistics import median_high
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,11 @@ from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json
 from tallytree.publish.microdata.synthesis_statement import SynthesisContents, data_package, privacy_statement
 from tallytree.publish.run_folder import Published
 from tallytree.publish.statement import guarantee
+from tallytree.publish.untrusted import opened
 from tallytree.synthesis.model import SyntheticHouseholds
 from tallytree.synthesis.sampling import Tally
-from tallytree.synthesis.table_accuracy import Evidence, TableAccuracy, noise_reach, table_accuracies
+from tallytree.synthesis.table_accuracy import Evidence, How, TableAccuracy, noise_reach, table_accuracies
+from tallytree.synthesis.workload import Workload
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
 QUESTIONS, ANSWERS, SCHEMA, SIZES = "questions.csv", "answers.parquet", "schema.json", "size_table.csv"
@@ -50,6 +53,8 @@ QUESTION_COLUMNS = (
 MOST_ANSWERS = 2_000_000  # cells; larger tables have a row in questions.csv, but no rows of answers
 ID, PERSON = "household_id", "person"
 
+Row = dict[str, Any]
+
 
 class Synthesis(SynthesisContents, Published):
     """A model of private households with all it was made from. Everything in it is public.
@@ -64,13 +69,11 @@ class Synthesis(SynthesisContents, Published):
         return f"Synthesis({', '.join([quoted(self.title), *parts])})"
 
     def _repr_html_(self) -> str:
-        schema, records = self.schema, self.fitted.rounds
+        records = self.fitted.rounds
         facts = {
             "households": f"{self.number:,} synthetic ones for {self.fitted.number:,} real ones"
             + ("" if self.neighbours.number_is_public else " (measured with noise)"),
-            "of households": _list_attributes(schema.household),
-            "of persons": f"{_list_attributes(schema.person)}; at most {schema.max_persons} in a household",
-            "workload": f"{len(self.workload):,} tables with {self.workload.queries:,} counts",
+            **describe_workload(self.workload),
             "method": self.method,
             "privacy": guarantee(self.budget),
             "protects": describe_relation(self.neighbours),
@@ -139,8 +142,17 @@ class Synthesis(SynthesisContents, Published):
         return [*FILES, *_write_released_table(self, folder)]
 
 
-def _list_attributes(attributes: tuple[Attribute, ...]) -> str:
-    return ", ".join(f"{each.name} ({each.codes})" for each in attributes) or "none"
+def describe_workload(workload: Workload) -> dict[str, str]:
+    """Return the attributes of households and of persons, and how many tables are to be right."""
+    household, person = (
+        ", ".join(f"{each.name} ({each.codes})" for each in side) or "none"
+        for side in (workload.schema.household, workload.schema.person)
+    )
+    return {
+        "of households": household,
+        "of persons": f"{person}; at most {workload.schema.max_persons} in a household",
+        "workload": f"{len(workload):,} tables with {workload.queries:,} counts",
+    }
 
 
 def is_microdata(folder: Path) -> bool:
@@ -222,6 +234,28 @@ def write_accuracy(tally: Tally, factor: float, evidence: Evidence, folder: Path
             file.write_table(pa.table(_answer_columns(place, marginal, counts.ravel(), factor, evidence), schema))
             written += counts.size
     return written
+
+
+def read_questions(directory: Path) -> list[Row]:
+    """Return the tables of the workload with their errors from questions.csv, the most accurate first."""
+    with opened(directory / QUESTIONS) as file:
+        rows = csv.DictReader(file.read().decode("utf-8").splitlines())
+        found: list[Row] = [{**row, "question": int(row["question"]), "cells": int(row["cells"])} for row in rows]
+    for row in found:
+        row |= {name: float(row[name]) if row[name] else None for name in ("error", "at_most")}
+    order = {how: place for place, how in enumerate(get_args(How))}
+    return sorted(found, key=lambda row: (order.get(row["how"], len(order)), row["error"] or 0))
+
+
+def accuracy_by_kind(tables: Sequence[Row]) -> list[Row]:
+    """Return how many tables are known in each way, how many counts they have, and their median errors."""
+    kinds = []
+    for how in get_args(How):
+        if own := [one for one in tables if one["how"] == how]:
+            known = {name: [one[name] for one in own if one[name] is not None] for name in ("error", "at_most")}
+            medians = {name: median_high(errors) if errors else None for name, errors in known.items()}
+            kinds.append({"how": how, "tables": len(own), "cells": sum(one["cells"] for one in own), **medians})
+    return kinds
 
 
 def _question_row(place: int, accuracy: TableAccuracy) -> list[str]:

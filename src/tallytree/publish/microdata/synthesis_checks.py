@@ -11,7 +11,6 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -231,9 +230,9 @@ class SynthesisChecks(StoredFiles):
 
     def _cost_faults(self) -> Iterator[str]:
         synthesis = self.remade
-        spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
-        if spent > synthesis.budget.amount or any(past.cost <= 0 for past in synthesis.rounds):
-            yield f"the rounds cost {spent}, more than the budget {synthesis.budget.amount}, or a round costs nothing"
+        if synthesis.spent > synthesis.budget.amount or any(past.cost <= 0 for past in synthesis.rounds):
+            budget = synthesis.budget.amount
+            yield f"the rounds cost {synthesis.spent}, more than the budget {budget}, or a round costs nothing"
         for table in synthesis.exact:
             if synthesis.neighbours.sensitivity(table, self.schema).l1:
                 yield f"{table.describe()} were published exactly although they are protected"

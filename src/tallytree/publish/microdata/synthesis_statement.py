@@ -89,6 +89,11 @@ class SynthesisContents:
         return self.workload.schema
 
     @property
+    def spent(self) -> Fraction:
+        """Return the cost of all rounds."""
+        return sum((past.cost for past in self.rounds), Fraction(0))
+
+    @property
     def ledgered(self) -> bool:
         """Return whether the budget was charged to a ledger."""
         return self.receipt is not None
@@ -150,7 +155,6 @@ def privacy_statement(
     `left_out` cells of answers were not written, and `drawn_again` households at first broke an edit rule.
     """
     neighbours, budget, made_by = synthesis.neighbours, synthesis.budget, synthesis.made_by
-    spent = sum((past.cost for past in synthesis.rounds), Fraction(0))
     structure = {}
     if synthesis.schema.structure is not None:
         structure["structure"] = {
@@ -169,8 +173,8 @@ def privacy_statement(
         "neighbours_in_words": describe_relation(neighbours),
         "not_protected": list_unprotected_facts(synthesis),
         "budget": budget.to_json(),
-        "spent": str(spent),
-        "unspent": str(budget.amount - spent),
+        "spent": str(synthesis.spent),
+        "unspent": str(budget.amount - synthesis.spent),
         "rounds": list_rounds(synthesis),
         "published_exactly": [{"table": table.to_json(), "words": table.describe()} for table in synthesis.exact],
         "measured": [part.marginal.to_json() for part in synthesis.fitted.measured],

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from math import exp
 from pathlib import Path
-from statistics import median_high
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +12,21 @@ from tallytree.core.numbers import exact_number
 from tallytree.domain.schema import SIZE, Schema
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
-from tallytree.publish.microdata.synthesis import ANSWERS, HOUSEHOLDS, ID, PERSONS, QUESTIONS, SCHEMA
+from tallytree.publish.microdata.synthesis import (
+    ANSWERS,
+    HOUSEHOLDS,
+    ID,
+    PERSONS,
+    SCHEMA,
+    Row,
+    accuracy_by_kind,
+    read_questions,
+)
 from tallytree.publish.report import Page, render_page
 from tallytree.publish.statement import guarantee
-from tallytree.publish.untrusted import MOST_ROWS, ParquetRows, all_rows, opened, read_json
+from tallytree.publish.untrusted import MOST_ROWS, ParquetRows, all_rows, read_json
 
-TRUST = {  # the most accurate first
+TRUST: dict[str, str] = {  # the most accurate first
     "published exactly": "the real numbers, which the chosen unit does not protect",
     "measured": "measured with noise: the error is known",
     "sum of measured": "sums of measured counts: the error is known",
@@ -32,14 +38,13 @@ MOST_TABLES = 100
 MOST_MARGINS, MOST_COUNTS = 8, 24
 EXAMPLES = 6
 REACH = 1.96  # standard deviations of the noise
-Row = dict[str, Any]
 
 
 def make_synthesis_page(directory: Path) -> Page:
     """Return the report of a directory of synthetic households; a ReleaseError says what is wrong with its files."""
     try:
         stated, schema = read_json(directory / PRIVACY), Schema.from_json(read_json(directory / SCHEMA))
-        tables, budget = _read_tables(directory), Budget.from_json(stated["budget"])
+        tables, budget = read_questions(directory), Budget.from_json(stated["budget"])
         pure = budget.epsilon is not None and budget.delta is None and budget.epsilon < MOST_ODDS
         values = {
             "title": stated["title"],
@@ -48,7 +53,7 @@ def make_synthesis_page(directory: Path) -> Page:
             "budget": budget,
             "guarantee": guarantee(budget),
             "odds": exp(float(budget.epsilon or 0)) if pure else None,
-            "kinds": [_kind(how, found) for how in TRUST if (found := [one for one in tables if one["how"] == how])],
+            "kinds": [{**one, "words": TRUST[one["how"]]} for one in accuracy_by_kind(tables)],
             "tables": tables,
             "most_tables": MOST_TABLES,
             "margins": _read_margins(directory, tables),
@@ -61,30 +66,6 @@ def make_synthesis_page(directory: Path) -> Page:
     except UNUSABLE as error:
         raise ReleaseError(f"cannot write the report of {directory}: {reason(error)}") from None
     return render_page("synthesis.html", values)
-
-
-def _read_tables(directory: Path) -> list[Row]:
-    """Return the tables of the workload, the most accurate first."""
-    with opened(directory / QUESTIONS) as file:
-        rows = csv.DictReader(file.read().decode("utf-8").splitlines())
-        found = [
-            {
-                **row,
-                "question": int(row["question"]),
-                "cells": int(row["cells"]),
-                **{name: float(row[name]) if row[name] else None for name in ("error", "at_most")},
-            }
-            for row in rows
-        ]
-    order = {how: place for place, how in enumerate(TRUST)}
-    return sorted(found, key=lambda row: (order.get(row["how"], len(order)), row["error"] or 0))
-
-
-def _kind(how: str, tables: list[Row]) -> Row:
-    """Return how many tables are known in one way, and how accurately."""
-    errors = {name: [one[name] for one in tables if one[name] is not None] for name in ("error", "at_most")}
-    medians = {name: median_high(found) if found else None for name, found in errors.items()}
-    return {"how": how, "words": TRUST[how], "tables": len(tables), **medians}
 
 
 def _read_margins(directory: Path, tables: list[Row]) -> list[Row]:
