@@ -173,8 +173,9 @@ def verify(
         from tallytree.publish.release.value import Release
 
         expect(directory, either(PATH, instance(Release)), "directory")
+        assert isinstance(directory, Release)
         with TemporaryDirectory(prefix="tallytree-verify-") as home:
-            replace(directory, folder=None).write(Path(home, "release"), progress=progress)  # type: ignore[type-var]
+            replace(directory, folder=None).write(Path(home, "release"), progress=progress)
             return verify(Path(home, "release"), id=id, typical=typical, progress=progress)
     folder = Path(directory)  # type: ignore[arg-type]
     if not folder.is_dir():
