@@ -461,30 +461,32 @@ class Published(ABC):
         return None
 
     @abstractmethod
-    def write_files(self, folder: Path, progress: Progress) -> list[str]:
+    def _write_files(self, folder: Path, progress: Progress) -> list[str]:
         """Write all files except the manifest, and return their names."""
 
-    def write(self, target: Path, *, replace: bool = False, progress: Progress = silent) -> str:
-        """Write the directory, completely or not at all, and return its id; the ledger is not asked."""
-        named = (lambda _: None) if self.folder is None else RunFolder(self.folder).keep_id
-        return write_whole(target, lambda folder: self.write_files(folder, progress), replace=replace, named=named)
 
-    def write_and_record(self, directory: str | os.PathLike[str], *, replace: bool, progress: Progress) -> str:
-        """Write the directory, record its id in the ledger that paid, and remove a folder that the user did not name.
+def write_published(made: Published, target: Path, *, replace: bool = False, progress: Progress = silent) -> str:
+    """Write the directory, completely or not at all, and return its id; the ledger is not asked."""
+    named = (lambda _: None) if made.folder is None else RunFolder(made.folder).keep_id
+    return write_whole(target, lambda folder: made._write_files(folder, progress), replace=replace, named=named)
 
-        Before that the reservation is committed to the measurements: the ledger accepts no others.
-        """
-        target = place_of(Path(directory))
-        if self.receipt is not None and self.mark is not None:
-            with warn_if_not_recorded(target, self.receipt):
-                self.receipt.commit(self.mark)
-        identity = self.write(target, replace=replace, progress=progress)
-        if self.receipt is not None:
-            with warn_if_not_recorded(target, self.receipt):
-                self.receipt.record(identity)
-        if self.folder is not None and RunFolder(self.folder).unnamed:
-            RunFolder(self.folder).finish()
-        return identity
+
+def save_published(made: Published, directory: str | os.PathLike[str], *, replace: bool, progress: Progress) -> str:
+    """Write the directory, record its id in the ledger that paid, and remove a folder that the user did not name.
+
+    Before that the reservation is committed to the measurements: the ledger accepts no others.
+    """
+    target, receipt = place_of(Path(directory)), made.receipt
+    if receipt is not None and made.mark is not None:
+        with warn_if_not_recorded(target, receipt):
+            receipt.commit(made.mark)
+    identity = write_published(made, target, replace=replace, progress=progress)
+    if receipt is not None:
+        with warn_if_not_recorded(target, receipt):
+            receipt.record(identity)
+    if made.folder is not None and RunFolder(made.folder).unnamed:
+        RunFolder(made.folder).finish()
+    return identity
 
 
 def record(folder: Path, ledger: Ledger, number: int | None = None) -> tuple[int, str]:

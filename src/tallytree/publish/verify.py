@@ -38,6 +38,7 @@ from tallytree.publish.folder import (
     plain_name,
     reason,
 )
+from tallytree.publish.run_folder import write_published
 from tallytree.publish.statement import Assumption, software
 from tallytree.publish.table import differing_cells
 from tallytree.publish.untrusted import MOST_ROWS, ParquetRows, check_regular, read_json, strange_files
@@ -175,7 +176,7 @@ def verify(
         expect(directory, either(PATH, instance(Release)), "directory")
         assert isinstance(directory, Release)
         with TemporaryDirectory(prefix="tallytree-verify-") as home:
-            replace(directory, folder=None).write(Path(home, "release"), progress=progress)
+            write_published(replace(directory, folder=None), Path(home, "release"), progress=progress)
             return verify(Path(home, "release"), id=id, typical=typical, progress=progress)
     folder = Path(directory)  # type: ignore[arg-type]
     if not folder.is_dir():
@@ -234,7 +235,7 @@ def _checks(subject: ReleaseChecks | SynthesisChecks, progress: Progress) -> Ite
         yield Check(what, _found(check))
     with TemporaryDirectory(prefix="tallytree-verify-") as home:
         try:
-            subject.remade.write(Path(home, "remade"), progress=subject.progress)
+            write_published(subject.remade, Path(home, "remade"), progress=subject.progress)
         except UNUSABLE as error:
             yield Check(REMADE, (reason(error),))
             faults: dict[str, tuple[str, ...]] = {"": ("",)}

@@ -28,7 +28,7 @@ from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.relations import describe_relation
 from tallytree.publish.folder import MEASUREMENTS, PACKAGE, PRIVACY, write_json
 from tallytree.publish.microdata.synthesis_statement import SynthesisContents, data_package, privacy_statement
-from tallytree.publish.run_folder import Published
+from tallytree.publish.run_folder import Published, save_published
 from tallytree.publish.statement import guarantee
 from tallytree.publish.untrusted import opened
 from tallytree.synthesis.model import SyntheticHouseholds
@@ -126,9 +126,9 @@ class Synthesis(SynthesisContents, Published):
             The id, as that of `Release.save`.
         """
         made = self if number is None else replace_fields(self, number=number)
-        return made.write_and_record(directory, replace=replace, progress=progress)
+        return save_published(made, directory, replace=replace, progress=progress)
 
-    def write_files(self, folder: Path, progress: Progress) -> list[str]:
+    def _write_files(self, folder: Path, progress: Progress) -> list[str]:
         """Draw households and write all files except the manifest; return their names."""
         tally, drawn, again = _write_households(self, folder, progress)
         # The real households per synthetic one; 1 if they agree with a released table.

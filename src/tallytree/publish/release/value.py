@@ -35,7 +35,7 @@ from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.report import Words
 from tallytree.publish.report.maps import read_map
-from tallytree.publish.run_folder import Published
+from tallytree.publish.run_folder import Published, save_published
 from tallytree.publish.statement import guarantee
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Release(ReleaseContents, Published):
         ReleaseError
             If the directory cannot be written, or the release is only a part of one.
         """
-        release_id = self.write_and_record(directory, replace=replace, progress=progress)
+        release_id = save_published(self, directory, replace=replace, progress=progress)
         self.__dict__[_ID] = release_id
         return release_id
 
@@ -132,7 +132,7 @@ class Release(ReleaseContents, Published):
         """Return the mark of the measurements."""
         return self.measurements.mark
 
-    def write_files(self, folder: Path, progress: Progress) -> list[str]:
+    def _write_files(self, folder: Path, progress: Progress) -> list[str]:
         """Write all files except the manifest, and return their names."""
         if self.partial:
             raise ReleaseError("a part of a release cannot be saved; load all of it with Release.load")
