@@ -14,7 +14,7 @@ author = "The tallytree developers"
 copyright = "The tallytree developers, Apache-2.0"  # noqa: A001
 version = release = VERSION
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4
@@ -23,9 +23,11 @@ myst_enable_extensions = ["colon_fence"]
 # Docstrings say `name` for code.
 default_role = "code"
 add_module_names = False
+autosummary_generate = False
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
+autodoc_preserve_defaults = True  # a signature must be Python to be divided into lines
 napoleon_google_docstring = False
 napoleon_use_ivar = True  # attributes are a list of fields: autodoc has those with docstrings already
 napoleon_use_rtype = False  # the type stands before what is returned
@@ -79,12 +81,26 @@ def more_names(api: str) -> str:
     return "\n".join(["", "## More", "", "```{eval-rst}", *blocks, "```", ""]) if blocks else ""
 
 
+def with_summaries(api: str) -> str:
+    """The API reference with a table of names, each with the first line of its docstring, above the names of a task."""
+
+    def summary(block: re.Match[str]) -> str:
+        names = re.findall(r":: (tallytree\.\w+)", block.group(1))
+        return "\n".join(
+            ["```{eval-rst}", ".. autosummary::", "   :nosignatures:", "", *[f"   ~{name}" for name in names]]
+        )
+
+    return re.sub(
+        r"```{eval-rst}\n(.*?)(?=```)", lambda block: f"{summary(block)}\n\n{block.group(1)}", api, flags=re.S
+    )
+
+
 def as_on_the_site(app, docname, source):
     """Take the text of a project's page from where it is, and have links to such pages lead to those of the site."""
     if docname == "index":
         source[0] += more_pages(source[0])
     if docname == "api":
-        source[0] += more_names(source[0])
+        source[0] = with_summaries(source[0] + more_names(source[0]))
     if docname in PROJECT:
         source[0] = (ROOT / PROJECT[docname]).read_text(encoding="utf-8").replace("](docs/", "](")
     above = r"(?:\.\./)*"
