@@ -345,13 +345,13 @@ MOST_CODE_LINES = {
     "tables": 2_927,
     "privacy": 3_013,
     "estimate": 4_725,
-    "mechanisms": 1_654,
+    "mechanisms": 1_659,
     "synthesis": 2_482,
-    "planning": 1_471,
+    "planning": 1_485,
     "publish": 7_868,
     "demo": 168,
     "lab": 5_001,
-    "command": 3_630,
+    "command": 3_647,
 }
 MOST_MODULES = 198
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.

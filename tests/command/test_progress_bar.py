@@ -14,7 +14,7 @@ from rich.cells import cell_len
 import tallytree.command.main
 from tallytree.command import progress_bar
 from tallytree.command.main import showing_warnings
-from tallytree.command.progress_bar import _Log, show_progress
+from tallytree.command.progress_bar import _Log, _Pace, show_progress
 from tallytree.core.progress import Stage
 from tests.command.test_release_spec import GOOD as RELEASE
 from tests.command.test_synthesis_spec import GOOD as SYNTHESIS
@@ -155,15 +155,35 @@ def test_the_next_stage_takes_the_place_of_the_last(lines):
 
 def test_a_log_says_how_long_it_takes_still(monkeypatch, capsys):
     monkeypatch.setattr(progress_bar, "BETWEEN_LINES", 10)
-    seconds = iter([0.0, 0.0, 60.0, 100.0, 200.0])  # it looks twice when it begins
-    log = _Log(clock=lambda: next(seconds))
-    log.show(Stage("estimating", 0, 1000, unit="%"))
-    log.show(Stage("estimating", 250, 1000, unit="%"))
+    now = [0.0]
+    log = _Log(clock=lambda: now[0])
+    for now[0], done in ((60.0, 0), (100.0, 250)):
+        log.show(Stage("estimating", done, 1000, unit="%"))
     assert capsys.readouterr().err.splitlines() == ["estimating  0 %  0:00", "estimating  25 %  0:40, 2:00 left"]
     closed = StringIO()
     closed.close()
     monkeypatch.setattr("sys.stderr", closed)
+    now[0] = 200.0
     log.show(Stage("estimating", 500, 1000, unit="%"))  # nobody listens, and nothing happens
+
+
+def test_the_time_of_compiling_is_no_part_of_the_pace():
+    now = [0.0]
+    pace = _Pace(lambda: now[0])
+    pace.begin()
+    for now[0], begins in ((0.5, True), (2.0, True), (50.0, False), (83.0, False)):  # two kernels at a time
+        pace.compiling(begins)
+    now[0] = 84.5
+    assert pace.seconds_left(Stage("simulating", 1, 25)) == pytest.approx(24 * 2.0)
+    pace.compiling(True)
+    now[0] = 90.0
+    assert pace.seconds_left(Stage("simulating", 1, 25)) == pytest.approx(24 * 2.0)
+    pace.begin()  # a stage that begins while a kernel is compiled
+    now[0] = 95.0
+    pace.compiling(False)
+    assert pace.seconds_left(Stage("other", 1, 2)) is None  # nothing is known yet
+    now[0] = 97.0
+    assert pace.seconds_left(Stage("other", 1, 2)) == pytest.approx(2.0)
 
 
 def test_nothing_is_shown_in_silence_or_in_a_file(lines):

@@ -1,6 +1,7 @@
 """Plans: predicted against realised errors, widths against real intervals, goals against recomputed widths, `auto`."""
 
 import json
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,13 @@ from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, choose, prepare
 from tallytree.mechanisms.budget_allocation import choose_shares, priority_shares
 from tallytree.planning.goals import Goal, suggest
-from tallytree.planning.report import Alternatives, choose_by_prediction, predict_errors
+from tallytree.planning.report import (
+    AUTO_CANDIDATES,
+    Alternatives,
+    choose_by_prediction,
+    list_candidates,
+    predict_errors,
+)
 from tallytree.planning.simulation import Effort, PublicFacts, half_widths, shrink_tree
 from tallytree.privacy import Neighbours
 from tests.oracles.example import made_up
@@ -269,9 +276,10 @@ def test_errors_of_made_up_data_are_predicted_with_private_totals(unit, mechanis
 
 
 def test_a_plan_names_what_it_tried_and_what_not():
+    how = {"max_size": 6, "unit": ENTITY, "prior": "uniform", "groups": 600, "replicates": 2}
     report = plan(
-        TREE, max_size=6, budget=[ONE, Budget(epsilon=4)], unit=ENTITY, prior="uniform", groups=600, replicates=2
-    )
+        TREE, budget=[ONE, Budget(epsilon=4)], mechanisms=["all"], **how
+    )  # those that can be simulated quickly
     assert report.budgets == (ONE, Budget(epsilon=4))
     assert report.splits == ("upper", "balanced", "leaves")
     assert {row.mechanism for row in report.predictions} == {
@@ -290,6 +298,33 @@ def test_a_plan_names_what_it_tried_and_what_not():
     assert all(wide > narrow for wide, narrow in zip(less, more, strict=True))
     assert report.table().num_rows == len(report.predictions)
     assert len(json.loads(json.dumps(report.to_json()))["predictions"]) == len(report.predictions)
+    usual = plan(TREE, budget=ONE, **how)
+    assert {row.mechanism for row in usual.predictions} == {
+        "tallytree", "joint-cumulative", "pgsr-hierarchical-dp", "bottom-up"
+    }  # fmt: skip
+    assert usual.skipped["topdown"] == "auto does not choose it here; name it to include it"
+
+
+@pytest.mark.parametrize("max_size", [4, 8, 9, 30])
+@pytest.mark.parametrize("public", [False, True])
+@pytest.mark.parametrize("unit", [ENTITY, one_group()])
+def test_a_mechanism_is_left_out_only_if_the_other_view_has_far_less_noise(max_size, public, unit):
+    """Against brute force: the noise of `at_least` counts, measured or added up from the best combination of counts."""
+    neighbours = Neighbours(unit, max_size, public)
+    measured = neighbours.sensitivity("at_least", summed=True).l1 ** 2
+    sizes = np.arange(1, max_size + 1)
+    above, below = max_size - sizes + 1, sizes if public else np.inf
+    derived = neighbours.sensitivity("counts").l1 ** 2 * np.mean(above / (1 + above / below))
+    ratio = math.sqrt(derived / measured)
+    left_out = {MECHANISMS[name].view for name in set(AUTO_CANDIDATES) - set(list_candidates(neighbours))}
+    if "counts" in left_out:
+        assert ratio > 3
+    if "at_least" in left_out:
+        assert ratio < 1 / 3
+    if 1 / 3 < ratio < 3:
+        assert not left_out
+    assert choose("auto", neighbours).name in list_candidates(neighbours)
+    assert (max_size, public, unit, left_out) != (30, False, ENTITY, set())  # here something is left out
 
 
 def test_the_first_simulation_which_compiles_kernels_says_nothing_about_the_time_of_the_others():

@@ -144,7 +144,9 @@ class PlanOptions:
         str | None, typer.Option(help="Use this prior instead of [plan] prior: a shape, a table or a release.")
     ] = None
     groups: Annotated[int | None, typer.Option(help="Expect this many groups, instead of [plan] groups.")] = None
-    mechanism: Annotated[Names, typer.Option(metavar="NAME", help="Plan only this mechanism. May be repeated.")] = None
+    mechanism: Annotated[
+        Names, typer.Option(metavar="NAME", help='Plan this mechanism, or "all". May be repeated.')
+    ] = None
     plot: Annotated[Path | None, typer.Option(help="Write a chart: .png, .svg or .html.")] = None
     report: Annotated[Path | None, typer.Option(help="Write a report: .html.")] = None
     as_json: AsJson = False

@@ -70,9 +70,9 @@ def run_plan(options: PlanOptions) -> None:
             for name, given in spec.mechanism_options.items():
                 configured = mechanism_named(name).configured(given)
                 configured.divided(hierarchy, spec.release.shares, spec.release.priority, budgets[0])
-            alternatives = Alternatives(
-                options.mechanism, spec.mechanism_options, list_splits(hierarchy, spec.release.shares)
-            )
+            named = None if spec.release.mechanism == "auto" else [spec.release.mechanism]
+            splits = list_splits(hierarchy, spec.release.shares)
+            alternatives = Alternatives(options.mechanism or named, spec.mechanism_options, splits)
             found_plan = predict_errors(facts, expecting, budgets, alternatives, progress=progress)
             content, parts = found_plan.to_json(), [plan_table(found_plan)]
             if options.report is not None:
@@ -110,7 +110,7 @@ def plan_table(report: PlanReport) -> RenderableType:
     for note in (*by_category, *_simulation_errors(report), *report.notes):
         parts.append(Text(f"· {note}"))
     if report.skipped:
-        parts.append(Text(f"· not shown: {', '.join(report.skipped)} (--json says why)"))
+        parts.append(Text(f"· {len(report.skipped)} other mechanisms: --mechanism all shows more; --json says why"))
     parts.append(Text(NOTHING_SPENT))
     return Group(*parts)
 

@@ -24,7 +24,7 @@ from tallytree.privacy.budget import as_decimal
 
 BETWEEN_LINES: float = 10  # seconds, at least, between two lines of a log
 LOG_WIDTH = 80  # columns of a line in a log
-PACE_OVER = 600  # seconds over which the pace is averaged: rounds of a synthesis differ
+PACE_FROM = 1.0  # seconds of work in a stage before its remaining time is estimated
 COMPILING = Stage("compiling, once", about="compiled once; later runs load the result")
 
 _under_way: list[Console] = []  # with progress lines that other output must not overwrite
@@ -42,18 +42,19 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield lambda stage: None
         return
+    from tallytree.core.kernels import told_of_compiling
+
     if not console.is_terminal:
         log = _Log()
         try:
-            yield log.show
+            with told_of_compiling(log.pace.compiling):
+                yield log.show
         finally:
             log.close()
         return
-    from tallytree.core.kernels import told_of_compiling
-
     fixed = Column(no_wrap=True)
     columns = SpinnerColumn(), _Doing(), BarColumn(bar_width=12, table_column=fixed), _State(table_column=fixed)
-    with _Lines(*columns, console=console, transient=True, speed_estimate_period=PACE_OVER) as lines:
+    with _Lines(*columns, console=console, transient=True) as lines:
         screen = _Screen(lines)
         _under_way.append(console)
         try:
@@ -63,11 +64,45 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
             _under_way.remove(console)
 
 
+class _Pace:
+    """The pace of the current stage, without the time of compiling, which happens once and says nothing about the rest.
+
+    Thread-safe, and several threads may compile at a time.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._began, self._since, self.compilers = clock(), 0.0, 0
+
+    def begin(self) -> None:
+        """Begin a stage."""
+        with self._lock:
+            self._began = self._since = self._clock()
+
+    def compiling(self, begins: bool) -> None:
+        """Report that a kernel is being compiled, or that it is ready."""
+        with self._lock:
+            now = self._clock()
+            if begins and not self.compilers:
+                self._since = now
+            self.compilers += 1 if begins else -1
+            if not self.compilers:
+                self._began += now - self._since
+
+    def seconds_left(self, stage: Stage) -> float | None:
+        """Return the seconds that the stage reports, or those that follow from its pace without earlier results."""
+        if stage.seconds_left is not None or stage.resumed:
+            return stage.seconds_left
+        with self._lock:
+            now = self._since if self.compilers else self._clock()
+            return at_this_pace(stage, now - self._began) if now - self._began >= PACE_FROM else None
+
+
 class _Log:
     """Progress as lines in a log: the first once a stage has run for a while, then at intervals. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+        self._clock, self._lock, self.pace = clock, threading.Lock(), _Pace(clock)
         self._doing, self._began, self._told = "", clock(), clock()
         self._open = True
 
@@ -82,15 +117,13 @@ class _Log:
             now = self._clock()
             if stage.doing != self._doing:
                 self._doing, self._began = stage.doing, now
+                self.pace.begin()
             if not self._open or now - self._told < BETWEEN_LINES:
                 return
             self._told = now
-            gone = now - self._began
-            left = stage.seconds_left
-            if left is None and not stage.resumed:
-                left = at_this_pace(stage, gone)
-            numbers = "  ".join(part for part in (amount(stage), times(gone, left)) if part)
-            doing = _cut(visible(stage.doing), LOG_WIDTH - 2 - cell_len(numbers))
+            gone = times(now - self._began, self.pace.seconds_left(stage))
+            numbers = "  ".join(part for part in (amount(stage), gone) if part)
+            doing = _cut(visible(stage.doing), LOG_WIDTH - 5 - cell_len(numbers))  # and "..." at the end
             line = "  ".join(part for part in (doing, numbers, visible(stage.about)) if part)
             with suppress(OSError, ValueError):  # a log that cannot be written does not stop the work
                 print(_cut(line, LOG_WIDTH), file=sys.stderr, flush=True)
@@ -101,7 +134,7 @@ class _Screen:
 
     def __init__(self, lines: Bars) -> None:
         self._lines, self._lock = lines, threading.RLock()
-        self._stage, self._compiled = Stage(""), 0
+        self._stage, self._pace = Stage(""), _Pace(time.monotonic)
 
     def show(self, stage: Stage) -> None:
         """Report that a stage has begun or advanced."""
@@ -109,24 +142,25 @@ class _Screen:
             if not self._lines.tasks or self._stage.doing != stage.doing:
                 for task in self._lines.task_ids:
                     self._lines.remove_task(task)
-                self._lines.add_task(stage.doing, total=None, stage=stage)
+                self._lines.add_task(stage.doing, total=None, stage=stage, until=None)
+                self._pace.begin()
             self._stage = stage
             self._draw()
 
     def compiling(self, begins: bool) -> None:
         """Report that a kernel is being compiled, or that it is ready."""
+        self._pace.compiling(begins)
         with self._lock:
-            self._compiled += 1 if begins else -1
             if self._lines.tasks:
                 self._draw()
                 self._lines.refresh()
 
     def _draw(self) -> None:
-        stage = self._stage if self._compiled == 0 else COMPILING
-        total = max(stage.of, stage.done) or None
-        self._lines.update(
-            self._lines.task_ids[0], description=stage.doing, completed=stage.done, total=total, stage=stage
-        )
+        stage = COMPILING if self._pace.compilers else self._stage
+        left, total = self._pace.seconds_left(stage), max(stage.of, stage.done) or None
+        until = None if left is None else time.monotonic() + left
+        task, words = self._lines.task_ids[0], stage.doing
+        self._lines.update(task, description=words, completed=stage.done, total=total, stage=stage, until=until)
 
 
 class _Lines(Bars):
@@ -151,7 +185,9 @@ class _State(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         done = amount(task.fields["stage"])
-        gone = (times(task.elapsed or 0, seconds_left(task)), "cyan")
+        until = task.fields["until"]
+        left = None if until is None else max(until - time.monotonic(), 0.0)
+        gone = (times(task.elapsed or 0, left), "cyan")
         return Text.assemble(*([f"{done}  "] if done else []), gone, no_wrap=True)
 
 
@@ -175,17 +211,6 @@ def amount(stage: Stage) -> str:
     if stage.spent is not None and stage.budget is not None:
         parts.append(f"ρ {as_decimal(stage.spent, 3)} of {as_decimal(stage.budget, 3)}")
     return ", ".join(parts)
-
-
-def seconds_left(task: Task) -> float | None:
-    """Return the seconds that the stage reports, or those that follow from its pace without earlier results."""
-    stage: Stage = task.fields["stage"]
-    if stage.seconds_left is not None or stage.resumed:
-        return stage.seconds_left
-    if stage.done >= stage.of:
-        return None
-    known = task.time_remaining
-    return at_this_pace(stage, task.elapsed or 0) if known is None else known
 
 
 def at_this_pace(stage: Stage, gone: float) -> float | None:

@@ -340,7 +340,7 @@ class SynthesisSpec(Spec):
         self, checked: CheckedSynthesis, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress
     ) -> Synthesis:
         """Spend the budget round by round, and fit a model."""
-        progress(Stage("fitting"))
+        progress(Stage("measuring"))
         return make_synthesis(checked, charge, run, resume=resume, progress=progress)
 
     def fingerprint(self) -> str | None:

@@ -19,6 +19,7 @@ with `ROWS`, to be added to the list below.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -45,6 +46,7 @@ __all__ = [
     "instead_of",
     "leans_to_at_least",
     "mechanism_named",
+    "noise_ratio",
     "prepare",
 ]
 
@@ -81,7 +83,13 @@ def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[
 
 
 def leans_to_at_least(neighbours: Neighbours) -> bool:
-    """Return whether noisy `at_least` counts are more precise than noisy counts, as estimates of `at_least` counts.
+    """Return whether noisy `at_least` counts are more precise than noisy counts, as estimates of `at_least` counts."""
+    survival = neighbours.sensitivity("at_least", summed=True).l1
+    return survival < neighbours.sensitivity("counts").l1 or noise_ratio(neighbours) > 1
+
+
+def noise_ratio(neighbours: Neighbours) -> float:
+    """Return how many times the noise of measured `at_least` counts those have that are derived from noisy counts.
 
     Let one entity change `at_least` counts by a and counts by c in all (L1), so that numbers have noise of variance a²
     v and c² v. An `at_least` count derived from counts is the sum of those from its size up, about K/2 of them on
@@ -92,7 +100,7 @@ def leans_to_at_least(neighbours: Neighbours) -> bool:
     survival = neighbours.sensitivity("at_least", summed=True).l1
     counts = neighbours.sensitivity("counts").l1
     added = 6 if neighbours.public_totals else 2
-    return survival < counts or added * survival**2 < neighbours.max_size * counts**2
+    return math.sqrt(neighbours.max_size * counts**2 / (added * survival**2))
 
 
 def prepare(

@@ -25,7 +25,7 @@ from tallytree.core.names import shortened, visible
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
-from tallytree.mechanisms import MECHANISMS, Mechanism, choose
+from tallytree.mechanisms import MECHANISMS, Mechanism, choose, noise_ratio
 from tallytree.mechanisms.budget_allocation import Priority, Shares, choose_shares, level_shares
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.goals import Suggestion, suggest
@@ -49,6 +49,8 @@ MOST_PLANNED = 10**10  # limit for a planned release, regions × sizes
 MOST_REPLICATES = 100_000
 AUTO_MOST_CELLS, AUTO_CELLS_IN_ALL, AUTO_REPLICATES = 20_000, 80_000, (4, 20)  # the same for the choice of auto
 AUTO_CANDIDATES = ("tallytree", "joint-cumulative", "joint-counts", "pgsr-hierarchical-dp", "coc-matching", "bottom-up")
+EVERY = "all"  # in place of names: every mechanism that a plan can simulate
+TOO_NOISY = 4  # times the noise of the better view, from which a mechanism that measures the other is not simulated
 TOLD: tuple[dict[str, Any], ...] = ({"leaves": "at_least"}, {"leaves": "lists", "totals_share": FIRST_SHARE})  # by it
 LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual one to replace it
 MANY_GROUPS = 1000  # a half-width that is called large if the number of groups is unknown
@@ -300,7 +302,7 @@ def plan(
     rows_per_entity : int, default 1
         The largest number of rows that one entity may have.
     mechanisms : list of str, optional
-        The mechanisms to compare. All by default.
+        The mechanisms to compare, or "all". The default is those that `auto` chooses from.
     splits : mapping, optional
         Shares of the levels by a name for each split. The three priorities by default.
     confidence : float, default 0.95
@@ -353,23 +355,49 @@ def _listed(budgets: Any) -> Sequence[Budget]:
 
 @dataclass(frozen=True)
 class Alternatives:
-    """What a plan compares: mechanisms by name (None for the usual ones) with options, and splits by name."""
+    """What a plan compares: mechanisms by name with options, and splits by name.
+
+    Without names it compares the mechanisms that `auto` chooses from.
+    """
 
     mechanisms: Sequence[str] | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     splits: Mapping[str, Shares | None] | None = None  # the priorities if None
 
-    def candidates(self) -> tuple[list[str], dict[str, str]]:
+    @property
+    def named(self) -> Sequence[str]:
+        """Return the mechanisms that were named one by one; an error about them is raised."""
+        return () if self.mechanisms is None or EVERY in self.mechanisms else self.mechanisms
+
+    def candidates(self, neighbours: Neighbours) -> tuple[list[str], dict[str, str]]:
         """Return the mechanisms to try, and why others are skipped: they take long or are never released."""
-        if self.mechanisms is not None:
-            for name in self.mechanisms:
+        if self.named:
+            for name in self.named:
                 if name not in MECHANISMS:
-                    raise SpecError(f"unknown mechanism {name!r}; there are {', '.join(MECHANISMS)}")
-            return list(dict.fromkeys(self.mechanisms)), {}
+                    raise SpecError(f"unknown mechanism {name!r}; there are {', '.join([EVERY, *MECHANISMS])}")
+            return list(dict.fromkeys(self.named)), {}
+        compared = list_candidates(neighbours) if self.mechanisms is None else MECHANISMS
         why = {
-            name: f"never released: {one.refused}" if one.refused else one.unplanned for name, one in MECHANISMS.items()
+            name: f"never released: {one.refused}" if one.refused else one.unplanned or _left_out(name, compared)
+            for name, one in MECHANISMS.items()
         }
         return [name for name, text in why.items() if not text], {name: text for name, text in why.items() if text}
+
+
+def _left_out(name: str, compared: Iterable[str]) -> str:
+    return "" if name in compared else "auto does not choose it here; name it to include it"
+
+
+def list_candidates(neighbours: Neighbours) -> list[str]:
+    """Return the mechanisms that `auto` chooses from: the usual one first, without those that are far too noisy.
+
+    Simulating a mechanism takes time, most of it on the first run, which compiles its kernels. So a mechanism is left
+    out if its view has more than `TOO_NOISY` times the noise of the other view (`noise_ratio`).
+    """
+    usual, ratio = choose("auto", neighbours).name, noise_ratio(neighbours)
+    noisy = "counts" if ratio > TOO_NOISY else "at_least" if ratio * TOO_NOISY < 1 else None
+    others = [name for name in AUTO_CANDIDATES if MECHANISMS[name].view != noisy]
+    return list(dict.fromkeys([usual, *others]))
 
 
 def predict_errors(
@@ -428,7 +456,7 @@ def _scenarios(
         name: None if shares is None else level_shares(facts.hierarchy, shares, some_without=True)
         for name, shares in (alternatives.splits or list_splits(facts.hierarchy, None)).items()
     }
-    names, skipped = alternatives.candidates()
+    names, skipped = alternatives.candidates(facts.neighbours)
     rows: list[Row] = []
     branches: dict[str, None] = {}
     for name in names:
@@ -441,7 +469,7 @@ def _scenarios(
                 if asked.branch_rule is not None:
                     branches[_describe_branch(scenario.mechanism, rows[-1][2])] = None
         except (SpecError, BudgetError) as error:
-            if alternatives.mechanisms is not None or given:
+            if given or alternatives.named:
                 raise
             skipped[name] = str(error)
     if not rows:
@@ -542,7 +570,7 @@ def choose_by_prediction(
     parts = level_shares(facts.hierarchy, choose_shares(facts.hierarchy, shares, priority), some_without=True)
     scenarios: list[Scenario] = []
     by: dict[str, Any] = {"shares": shares, "priority": priority}
-    for name in dict.fromkeys([usual.name, *AUTO_CANDIDATES]):
+    for name in list_candidates(facts.neighbours):
         if MECHANISMS[name].leaves_only and priority != "leaves":
             continue
         try:

@@ -6,8 +6,8 @@ that Adam's step is a few operations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import inf
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ HALVINGS = 3  # of the rate, before a fit that no longer improves is over
 LATE_FROM = 1.3  # times the misfit at which a fit may stop: from there on tables that are late weigh more
 LATE_AFTER = 5  # steps, after which the weight of those that still are late grows
 LATE_GROWTH, LATE_MOST = 1.2, 16.0  # by how much each time, and how far
+STEPS_PER_E = 55  # in which the misfit usually falls to 1/e; only for the remaining time
 FIRST_DECAY, SECOND_DECAY, LEAST_ROOT = 0.9, 0.999, 1e-8  # of Adam's moments, and what is added to its root
 
 
@@ -40,16 +41,28 @@ class FitOutcome(NamedTuple):
     misfit: float
 
 
+class Stop(NamedTuple):
+    """When a fit is over: after `steps`, or when the misfit is small enough. See `fit`."""
+
+    steps: int = 500
+    noise_explains: float = 1.0
+    wait_for_late_tables: bool = True
+
+    def likely_steps(self, taken: int, misfit: float) -> int:
+        """Return how many steps the fit is likely to take in all, for the remaining time."""
+        ratio = misfit / self.noise_explains if self.noise_explains else inf
+        return ceil(min(self.steps, taken + STEPS_PER_E * log(max(ratio, 1.0))))
+
+
 def fit(
     model: Mixture,
     measured: Sequence[Measured],
     number_of_households: float,
     *,
-    steps: int = 500,
+    stop: Stop = Stop(),  # noqa: B008  # it is frozen
     rate: float = 0.1,
-    noise_explains: float = 1.0,
     zeros: Sequence[Measured] = (),
-    wait_for_late_tables: bool = True,
+    tell: Callable[[int, int], None] = lambda taken, likely: None,
 ) -> FitOutcome:
     """Move `model` towards all measured tables. The same arguments give the same model.
 
@@ -63,27 +76,28 @@ def fit(
     such as cells that a rule keeps empty.
 
     Without `wait_for_late_tables`, those that alone keep the fit from stopping weigh more and more, so that it need not
-    go on until the noise of all others is fitted.
+    go on until the noise of all others is fitted. `tell` is called after each step with the number of steps taken, and
+    with those that are likely to be taken in all.
     """
     number = check_number(number_of_households, "households")
     targets = [target_of(model.schema, table, number) for table in (*measured, *zeros)]
     cells_of = np.array([table.cells for table in measured])
-    most = noise_explains * seldom_exceeded(cells_of)
+    most = stop.noise_explains * seldom_exceeded(cells_of)
     cells = int(cells_of.sum())
     if not cells:
         raise SpecError("there is nothing to fit: no count was measured")
     adam = Adam(model.to_arrays())
     smoothed, best, since, halvings, taken = inf, inf, 0, 0, 0
     factors = np.ones(len(targets))
-    while taken < steps:
+    while taken < stop.steps:
         chances = {name: softmax_single(array) for name, array in adam.logits.items()}
         losses, gradient = loss_and_gradient(model.schema, chances, targets, factors)
         losses = losses[: len(measured)]
         misfit = float(losses.sum()) / cells
         smoothed = misfit if smoothed == inf else SMOOTHING * smoothed + (1 - SMOOTHING) * misfit
-        if smoothed <= noise_explains and (losses <= most).all():
+        if smoothed <= stop.noise_explains and (losses <= most).all():
             break
-        if not wait_for_late_tables and smoothed <= LATE_FROM * noise_explains and taken % LATE_AFTER == 0:
+        if not stop.wait_for_late_tables and smoothed <= LATE_FROM * stop.noise_explains and taken % LATE_AFTER == 0:
             late = np.flatnonzero(losses > most)
             factors[late] = np.minimum(factors[late] * LATE_GROWTH, LATE_MOST)
         if smoothed < best * (1 - LEAST_FALL):
@@ -96,6 +110,7 @@ def fit(
                 break
         adam.step(slopes_by_logits(chances, gradient), rate)
         taken += 1
+        tell(taken, stop.likely_steps(taken, smoothed))
     return FitOutcome(Mixture.from_arrays(model.schema, adam.logits), taken, smoothed)
 
 

@@ -52,6 +52,7 @@ from tallytree.synthesis.workload import Workload
 DEFAULT = "tallytree-marginals"
 CLOSE = 1.3  # times the misfit that noise explains: a second mixture that is further off is not taken
 PUBLIC_VARIANCE = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
+PART_OF_STEPS = 3  # a round's fit usually stops after a third of its steps
 ZEROS_APART = 0.004  # the most that a cell of zeros is taken to be apart from zero, as a part of all households
 
 
@@ -153,16 +154,19 @@ class _Run:
         self.zeros = zero_tables(self.schema)
         self.model = self._start()
         self.last_steps = options.last_steps_for(self.schema)
-        self.number, self.done, self.others = 0, 0, options.mixtures_for(self.schema) - 1
+        self.number, self.others = 0, 2 * (options.mixtures_for(self.schema) - 1)  # two fits each
+        self.first = 0  # the number of tables in the first fit
+        self.steps: list[int] = []  # that each fit took
+        self.done, self.words = 0, ""  # the work of all fits after the first: their steps, each times its tables
         self.measured: list[Measured] = []
         self.exact: list[tuple[Marginal, Integers]] = []
 
     def result(self) -> Fitted:
         self._first()
-        first = len(self.measured)
         self._sweep()
         self._rounds()
-        self._other_mixtures(first)
+        self._other_mixtures()
+        self.session.tell(self.done, self.done, self.words, unit="%")
         return Fitted(self.model, self.number, tuple(self.measured), tuple(self.session.record))
 
     def _start(self, number: int = 0) -> Mixture:
@@ -190,8 +194,8 @@ class _Run:
                 self._measure(marginal, each)
         for marginal, part in self.parts.required.items():
             self._measure(marginal, share(session.total, part))
-        self._advance([*self.measured], self.last_steps)
-        self._tell(1, "sizes and attributes")
+        self.first = len(self.measured)
+        self._advance([*self.measured], self.last_steps, "sizes and attributes")
 
     def _sweep(self) -> None:
         """The tables that are worth it, with equal budgets."""
@@ -202,8 +206,7 @@ class _Run:
             each = share(budget, Fraction(1, len(chosen)))
             for marginal in chosen:
                 self._measure(marginal, each)
-            self._advance(self.measured[before:], self.last_steps)
-        self._tell(2, f"{len(chosen)} tables at once")
+            self._advance(self.measured[before:], self.last_steps, f"{len(chosen)} tables at once")
 
     def _worth_sweeping(self, budget: float) -> list[Marginal]:
         return TableSelection(
@@ -226,17 +229,14 @@ class _Run:
     def _rounds(self) -> None:
         """What is left, in rounds of one table each."""
         session, options = self.session, self.options
-        rho, done = share(session.total, Fraction(1, options.rounds)), 0
+        rho = share(session.total, Fraction(1, options.rounds))
         while session.left > 0:
             last = session.left < 2 * rho
             table = self._round(session.left if last else rho)
-            done += 1
             if table is not None:
                 steps = self.last_steps if session.left == 0 else options.steps
-                if self._advance([table], steps):
+                if self._advance([table], steps, table.marginal.describe()):
                     rho = share(rho, options.sharpen)
-            words = "lost" if table is None else table.marginal.describe()
-            self._tell(done + 2, words)
 
     def _round(self, rho: Fraction) -> Measured | None:
         """Select a table and measure it; None if either was lost."""
@@ -260,17 +260,29 @@ class _Run:
             self.measured.append(table)
         return table
 
-    def _tell(self, done: int, words: str) -> None:
-        """Show progress. How many rounds there are is known once nothing is left to spend."""
-        self.done = done
-        rounds = max(done - 2, self.options.rounds) + 3 if self.session.left else done
-        self.session.tell(done, rounds + self.others, words)
+    def _tell(self, tables: int, taken: int, likely: int) -> None:
+        """Show progress of a fit that has taken some steps of those that it is likely to take.
+
+        How much work all fits are is foreseen from the second on. The first one is short.
+        """
+        if not self.steps:
+            self.session.tell(0, 0, self.words, doing="fitting the first tables")
+            return
+        options, done, tables_then = self.options, self.done + tables * taken, len(self.measured)
+        of = done + tables * (likely - taken)
+        if left := self.session.left:
+            rounds = max(int(left / share(self.session.total, Fraction(1, options.rounds))), 1)
+            steps = (options.steps * (rounds - 1) + self.last_steps) // PART_OF_STEPS
+            of, tables_then = of + steps * (tables_then + rounds // 2), tables_then + rounds
+        whole = tables_then * max([*self.steps[1:], likely])
+        of += self.others // 2 * (self.first * self.steps[0] + whole) + self.others % 2 * whole
+        self.session.tell(done, of, self.words, unit="%")
 
     # ---------------------------------------------------------------- fitting
 
-    def _advance(self, newest: Sequence[Measured], steps: int) -> bool:
+    def _advance(self, newest: Sequence[Measured], steps: int, words: str) -> bool:
         """Fit to everything so far. Did the newest table, if it is one, move the model by less than its own noise?"""
-        before = self.model
+        before, self.words = self.model, words
         self.model, _ = self._fitted(before, self.measured, steps)
         if len(newest) != 1:
             return False
@@ -278,20 +290,19 @@ class _Run:
         change = self.number * np.abs(self.model.answers(table.marginal) - before.answers(table.marginal)).sum()
         return bool(change <= MEAN_SIZE * np.sqrt(table.variance).sum())
 
-    def _other_mixtures(self, first: int) -> None:
+    def _other_mixtures(self) -> None:
         """Mixtures from other starts, fitted to the first tables and then to all, and joined to the one before if they
         came close.
         """
-        stages = [self.measured[:first], self.measured]
-        for number in range(1, self.others + 1):
+        stages, self.words = [self.measured[: self.first], self.measured], "another mixture"
+        for number in range(1, self.others // 2 + 1):
             other, close = self._start(number), False
             for measured in stages:
+                self.others -= 1
                 other, close = self._fitted(other, measured, self.last_steps)
             kept = self.model.components // other.components
             if close:
                 self.model = joined(self.model, other, kept / (kept + 1))
-            self.others -= 1
-            self._tell(self.done + 1, "another mixture")
 
     def _fitted(self, model: Mixture, measured: Sequence[Measured], steps: int) -> tuple[Mixture, bool]:
         """The model, fitted to these tables, to what is public, and to what rules keep empty. Did it come close?"""
@@ -309,12 +320,13 @@ class _Run:
             model,
             tables,
             self.number,
-            steps=steps,
+            stop=fitting.Stop(steps, explained, wait_for_late_tables=not self.parts.structural),
             rate=options.rate,
-            noise_explains=explained,
             zeros=zeros,
-            wait_for_late_tables=not self.parts.structural,
+            tell=lambda taken, likely: self._tell(len(tables), taken, likely),
         )
+        self.done += len(tables) * found.steps if self.steps else 0
+        self.steps.append(found.steps)
         return found.model, found.misfit <= CLOSE * explained
 
     def _exact_tables(self, measured: Sequence[Measured]) -> list[Measured]:

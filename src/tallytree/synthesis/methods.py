@@ -94,9 +94,9 @@ class MethodSession:
         """What is left of the budget, in ρ."""
         return self.tables.left
 
-    def tell(self, done: int, rounds: int, words: str) -> None:
-        """Show progress."""
-        self._progress(Stage("fitting", done, rounds, words, spent=self.total - self.left, budget=self.total))
+    def tell(self, done: int, of: int, words: str, *, unit: str = "", doing: str = "fitting") -> None:
+        """Show progress: rounds, or other pieces of work."""
+        self._progress(Stage(doing, done, of, words, unit, spent=self.total - self.left, budget=self.total))
 
     def is_public(self, marginal: Marginal) -> bool:
         """Is the table the same for all neighbours?"""

@@ -8,7 +8,7 @@ import pytest
 from tallytree.core.errors import SpecError
 from tallytree.domain.schema import Marginal
 from tallytree.synthesis import fitting
-from tallytree.synthesis.fitting import fit, loss_and_gradient, slopes_by_logits, target_of
+from tallytree.synthesis.fitting import Stop, fit, loss_and_gradient, slopes_by_logits, target_of
 from tallytree.synthesis.mixture import Mixture, softmax
 from tallytree.synthesis.model import Measured, MeasuredCell
 from tests.synthesis.helpers import every_table, schema_of
@@ -89,7 +89,7 @@ def test_a_fit_to_exact_tables_finds_a_model_with_the_same_tables(monkeypatch):
     monkeypatch.setattr(fitting, "PATIENCE", 50)
     monkeypatch.setattr(fitting, "LEAST_FALL", 0.001)
     shown = [*NOISY, Marginal("persons", (), ("p0", "p1")), Marginal("households", ("h1",), ("p0", "p1"))]
-    result = fit(start, measured_exactly(truth, shown), HOUSEHOLDS, steps=600, noise_explains=0)
+    result = fit(start, measured_exactly(truth, shown), HOUSEHOLDS, stop=Stop(steps=600, noise_explains=0))
     after = max(np.abs(result.model.answers(marginal) - truth.answers(marginal)).max() for marginal in shown)
     assert before > 0.1
     assert after < 0.003
@@ -104,10 +104,10 @@ def test_a_fit_stops_where_noise_explains_the_rest_and_a_warm_start_takes_no_ste
         for table in measured_exactly(truth, NOISY)
     ]
     assert misfit(truth, noisy) == pytest.approx(1, abs=0.4)
-    result = fit(Mixture.start(SCHEMA, components=12), noisy, HOUSEHOLDS, steps=400, noise_explains=1.1)
+    result = fit(Mixture.start(SCHEMA, components=12), noisy, HOUSEHOLDS, stop=Stop(steps=400, noise_explains=1.1))
     assert result.misfit <= 1.1
     assert 0 < result.steps < 400
-    again = fit(result.model, noisy, HOUSEHOLDS, steps=400, noise_explains=1.2)
+    again = fit(result.model, noisy, HOUSEHOLDS, stop=Stop(steps=400, noise_explains=1.2))
     assert again.steps == 0
     assert all(np.array_equal(again.model.to_arrays()[name], array) for name, array in result.model.to_arrays().items())
 
@@ -118,7 +118,7 @@ def test_a_new_table_that_is_far_off_is_fitted_though_the_others_fit_well():
     expected = HOUSEHOLDS * start.answers(new)
     tables = [*measured_exactly(start, [old], variance=1000.0), Measured(new, expected * [1.1, 1.0, 0.9], 40.0**2)]
     assert misfit(start, tables) > 1
-    result = fit(start, tables, HOUSEHOLDS, steps=200, noise_explains=1.01 * misfit(start, tables))
+    result = fit(start, tables, HOUSEHOLDS, stop=Stop(steps=200, noise_explains=1.01 * misfit(start, tables)))
     assert result.steps > 0
     assert misfit(result.model, tables[1:]) < misfit(start, tables[1:])
 
@@ -135,7 +135,13 @@ def test_tables_that_are_late_weigh_more_so_that_the_noise_of_others_is_not_fitt
     monkeypatch.setattr(fitting, "seldom_exceeded", lambda cells: np.where(cells == 2, 2.0 * cells, np.inf))
     start = Mixture.start(SCHEMA, components=12, spread=0.2)
     waiting, hurried = (
-        fit(start, [*noisy, late], HOUSEHOLDS, steps=1500, noise_explains=1.5, rate=0.03, wait_for_late_tables=waits)
+        fit(
+            start,
+            [*noisy, late],
+            HOUSEHOLDS,
+            rate=0.03,
+            stop=Stop(steps=1500, noise_explains=1.5, wait_for_late_tables=waits),
+        )
         for waits in (True, False)
     )
     assert hurried.steps < waiting.steps
@@ -158,7 +164,7 @@ def test_a_fit_that_cannot_improve_ends_before_its_steps_do():
     # One household attribute measured twice, with answers that contradict each other: noise explains none of it.
     marginal = Marginal("households", ("h1",))
     tables = [Measured(marginal, np.array(values) * 1000.0, 1.0) for values in ((1, 2, 7), (7, 2, 1))]
-    result = fit(Mixture.start(SCHEMA, components=12), tables, HOUSEHOLDS, steps=3000)
+    result = fit(Mixture.start(SCHEMA, components=12), tables, HOUSEHOLDS, stop=Stop(steps=3000))
     assert result.steps < 600
     assert np.allclose(result.model.answers(marginal), [0.4, 0.2, 0.4], atol=0.01)
 
@@ -174,7 +180,7 @@ def test_a_fit_is_a_function_of_its_arguments_and_leaves_them_alone():
     truth, start = (Mixture.start(SCHEMA, components=12, seed_text=text) for text in ("truth", "start"))
     tables = measured_exactly(truth, NOISY)
     before = {name: array.copy() for name, array in start.to_arrays().items()}
-    one, two = (fit(start, tables, HOUSEHOLDS, steps=30).model for _ in range(2))
+    one, two = (fit(start, tables, HOUSEHOLDS, stop=Stop(steps=30)).model for _ in range(2))
     for name, array in one.to_arrays().items():
         assert np.array_equal(array, two.to_arrays()[name])
         assert np.array_equal(start.to_arrays()[name], before[name])
@@ -183,7 +189,7 @@ def test_a_fit_is_a_function_of_its_arguments_and_leaves_them_alone():
 
 def test_households_that_cannot_be_empty_stay_so():
     tables = [Measured(Marginal("households", size=True), [2500.0] * 4, 1.0)]
-    model = fit(Mixture.start(SCHEMA, components=12, empty=False), tables, HOUSEHOLDS, steps=50).model
+    model = fit(Mixture.start(SCHEMA, components=12, empty=False), tables, HOUSEHOLDS, stop=Stop(steps=50)).model
     assert model.answers(Marginal("households", size=True))[0] == 0
 
 

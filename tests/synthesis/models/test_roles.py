@@ -14,7 +14,7 @@ from tallytree.domain.schema import Marginal, Schema
 from tallytree.lab.rivals.hgem import Generator
 from tallytree.lab.rivals.mwem import Histogram
 from tallytree.lab.truth import SeededWords
-from tallytree.synthesis.fitting import fit, loss_and_gradient, slopes_by_logits, target_of
+from tallytree.synthesis.fitting import Stop, fit, loss_and_gradient, slopes_by_logits, target_of
 from tallytree.synthesis.mixture import Mixture, joined, softmax
 from tallytree.synthesis.model import Measured, Wanted
 from tallytree.synthesis.roles import cleared, structural_tables, variants, zero_tables
@@ -194,7 +194,7 @@ def test_a_fit_with_zeros_leaves_them_nearly_no_chance():
     before = model.answers(zero.marginal)[zero.impossible].sum()
     sizes = Measured(Marginal("households", size=True), np.array([0.0, 100, 300, 600]), np.array(10.0))
     zeros = Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, 10.0, np.inf))
-    after = fit(model, [sizes], 1000, zeros=[zeros], noise_explains=0, rate=0.05).model
+    after = fit(model, [sizes], 1000, zeros=[zeros], rate=0.05, stop=Stop(noise_explains=0)).model
     assert after.answers(zero.marginal)[zero.impossible].sum() < before / 10
 
 
