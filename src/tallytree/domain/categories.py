@@ -37,7 +37,7 @@ class AlikeValues(UserWarning):
 
 @dataclass(frozen=True)
 class Category:
-    """State a column that groups have one public value of, and who decides this value.
+    """A column with public values by which groups are divided, such as tenure, and who decides a group's value.
 
     Values are compared as text. Anything else in the column is an error, or counts as the value `other`.
 
@@ -110,7 +110,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Categories:
-    """Combine up to two categories; a group is in one of their `cells`, a value of each.
+    """Up to two categories together. A group is in one of their `cells`: a value of each.
 
     Without a category there is one cell, which all groups are in.
 

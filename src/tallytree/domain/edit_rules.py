@@ -40,7 +40,7 @@ from tallytree.core.names import briefly, did_you_mean
 
 @dataclass(frozen=True)
 class Attribute:
-    """State the name and the public values of an attribute; a value's code is its place in the list.
+    """An attribute and its public values. The code of a value is its place in the list.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def condition_text(given: Condition) -> str:
 
 @dataclass(frozen=True)
 class Role:
-    """State a role of persons in a household, such as head or spouse.
+    """A role of persons in a household, such as head or spouse.
 
     A role is known by an attribute and its values, or by the position in the order of persons.
 

@@ -40,7 +40,9 @@ UNWRITABLE = re.compile("[\ud800-\udfff]")  # unpaired surrogates
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hierarchy:
-    """Store regions in breadth-first order, so that a level and the children of a region are each one slice.
+    """The public tree of regions.
+
+    Regions are in breadth-first order, so that a level and the children of a region are each one slice.
 
     Create one with `from_levels`, `from_regions` or `from_edges`.
 

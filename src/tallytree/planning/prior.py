@@ -97,7 +97,7 @@ class OlderTable:
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """State where expectations come from; make one with `of`.
+    """Public expectations about group sizes, for `plan`; make one with `of`.
 
     `groups` is how many groups to expect in all, for where neither public totals nor a table says; they are spread over
     the leaves evenly or by `weights`, one public number for each leaf.

@@ -51,7 +51,7 @@ def exact(value: Number, what: str) -> Fraction:
 
 @dataclass(frozen=True, init=False)
 class Budget:
-    """State what may be spent: a pure ε, a ρ, or an ε with a δ.
+    """The privacy loss that may be spent: a pure ε, a ρ, or an ε with a δ.
 
     With a δ the budget is spent in ρ. This is the largest ρ that implies the (ε, δ) asked for, or the ρ given. If a ρ
     is given, δ only says at which δ its ε is reported.

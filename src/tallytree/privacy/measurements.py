@@ -100,7 +100,7 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Hold all measurements of one release and their public facts. Post-processing needs nothing else."""
+    """All noisy measurements of one release, with their public facts. Post-processing needs nothing else."""
 
     hierarchy: Hierarchy
     neighbours: Neighbours

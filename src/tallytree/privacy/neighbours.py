@@ -28,7 +28,7 @@ MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "entities", "c
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """Say whose presence or contents are hidden; `one_entity` and `one_group` make units for group sizes.
+    """Whose presence or contents are protected; `one_entity` and `one_group` make units for group sizes.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The full neighbour relation of group sizes: the unit and every public bound that its sensitivities rest on.
+    """Which tables of groups are neighbours: the unit and every public bound. Sensitivities follow from it.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class HouseholdNeighbours:
-    """The full neighbour relation of households: the unit, and the most persons of one, on which sensitivities rest.
+    """Which tables of households are neighbours: the unit and the largest number of persons. Sensitivities follow.
 
     Tables are `Marginal`s of a `Schema` (`tallytree.domain.schema`).
 

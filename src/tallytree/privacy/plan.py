@@ -89,7 +89,9 @@ class BranchRule:
 
 @dataclass(frozen=True)
 class Plan:
-    """Queries whose exact shares add up, at each size, to no more than the whole budget, and at some size to all.
+    """The measurement queries of a release, with their shares of the budget.
+
+    The exact shares add up, at each size, to no more than the whole budget, and at some size to all.
 
     Levels (and views) compose in sequence: their costs add up. Regions of one level hold disjoint groups, so one
     query of a level pays once for all its regions (but `chain` mixes them, and its sensitivity says so).

@@ -24,7 +24,7 @@ MOST_TABLES = 1000  # of the default workload
 
 @dataclass(frozen=True)
 class Workload:
-    """List the tables over a schema's attributes that a synthesis should get right.
+    """The tables over a schema's attributes that a synthesis should answer well.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ Row = dict[str, Any]
 class Synthesis(SynthesisContents, Published):
     """A model of private households with all it was made from. Everything in it is public.
 
-    `number` is how many households `draw` and `save` give if not told otherwise.
+    `number` is how many households `draw` and `save` give by default.
     """
 
     def __repr__(self) -> str:

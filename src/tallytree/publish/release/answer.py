@@ -19,7 +19,7 @@ DIGITS_OF_FLOATS = 12  # further digits are floating-point error
 
 @dataclass(frozen=True)
 class Answer:
-    """Hold a value from the released counts with its intervals; everything in it is public.
+    """The answer to a query: a value from the released counts with its intervals. Everything in it is public.
 
     Attributes
     ----------
