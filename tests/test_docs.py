@@ -31,7 +31,7 @@ def named(page):
 
 
 # Code that starts many processes, compiles or fits for long; the commands and functions in it have tests of their own.
-SLOW_PAGES = ("audit.md", "edit-rules.md", "evaluate.md", "papers.md", "synthesis.md")
+SLOW_PAGES = ("audit.md", "edit-rules.md", "evaluate.md", "papers.md")
 
 
 def mark_slow(page):
