@@ -342,8 +342,8 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 
 MOST_CODE_LINES = {
     "core and domain": 2_473,
-    "tables": 2_927,
-    "privacy": 3_013,
+    "tables": 3_108,
+    "privacy": 3_014,
     "estimate": 4_725,
     "mechanisms": 1_659,
     "synthesis": 2_482,
@@ -351,12 +351,12 @@ MOST_CODE_LINES = {
     "publish": 7_868,
     "demo": 168,
     "lab": 5_001,
-    "command": 3_647,
+    "command": 3_683,
 }
 MOST_MODULES = 198
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (32, 4_510)  # modules, code lines
+MOST_TO_READ = (32, 4_552)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",

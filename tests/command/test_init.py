@@ -54,7 +54,7 @@ def test_guesses_make_a_spec_that_is_released_and_verified(typed, folder):
     spec = ReleaseSpec.load("release.toml")
     assert (spec.data.group, spec.data.entity, spec.data.region) == ("hhid", "person_id", "municipality")
     assert spec.regions.levels == ["canton", "municipality"]  # not the column of residents
-    assert "publisher" not in told
+    assert spec.about.publisher is None
 
 
 def test_every_answer_is_an_option(typed, folder):
@@ -104,7 +104,8 @@ def test_names_with_every_kind_of_character_are_written_so_that_they_are_read_ag
     cell = f'"{odd.replace(chr(34), chr(34) * 2)}"'
     (folder / "people.csv").write_text(people().replace("hhid", cell, 1))
     typed("init", "people.csv", *ALL, "--group", odd, "--publisher", odd)
-    assert ReleaseSpec.load("release.toml").data.group == odd
+    spec = ReleaseSpec.load("release.toml")
+    assert (spec.data.group, spec.about.publisher) == (odd, odd)
 
 
 def test_a_data_file_in_place_of_a_spec_points_to_init(typed):

@@ -438,7 +438,7 @@ def spec_text(options: InitOptions, look: Look, answers: Mapping[str, Any], tabl
             "epsilon": (_Literal(epsilon), "less protects more and adds more noise"),
             "ledger": ("ledger.db", "what all releases of these data may cost together"),
         },
-        "release": {"title": (title if answers["publisher"] is None else f"{title}, {answers['publisher']}", "")},
+        "about": {"title": (title, ""), "publisher": (answers["publisher"], "")},
         "report": {"groups": (groups, ""), "entities": ("persons" if is_household else "entities", "")},
     }
     lines = ["# The spec of a release, written by `tallytree init`. docs/release.md lists all keys."]

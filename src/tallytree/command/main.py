@@ -122,7 +122,15 @@ def init(options: InitOptions) -> None:
 
 
 @app.command()
-def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> None:
+def validate(
+    spec: SpecPath,
+    problems: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the lines of bad rows to this new CSV file, for you alone."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
     """Check spec and data, and list every problem. Nothing is spent.
 
     Each problem has a count and a way to fix it. The counts of problems, and the shares of rows left out, are computed
@@ -130,7 +138,7 @@ def validate(spec: SpecPath, as_json: AsJson = False, quiet: Quiet = False) -> N
     """
     from tallytree.command.make import run_validate
 
-    run_validate(spec, as_json=as_json, quiet=quiet)
+    run_validate(spec, problems=problems, as_json=as_json, quiet=quiet)
 
 
 @app.command()

@@ -26,6 +26,7 @@ from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import show
 from tallytree.command.spec import Spec, is_for_synthesis, keep_spec, refuse_changed
 from tallytree.command.synthesis_spec import SynthesisSpec
+from tallytree.core.disk import is_there
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
@@ -40,6 +41,7 @@ from tallytree.publish.folder import (
     put_report,
     refuse_existing,
     try_names,
+    write_new,
     write_whole,
 )
 from tallytree.publish.microdata.synthesis import Synthesis, is_microdata
@@ -58,20 +60,22 @@ from tallytree.publish.run_folder import (
 from tallytree.publish.strength import UselessCounts, WeakPromise, weaknesses
 from tallytree.publish.verify import verify
 from tallytree.tables.group_sizes import GroupSizes
+from tallytree.tables.problems import InputProblems
 from tallytree.tables.spark import keep_sessions
 
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
-def run_validate(path: Path, *, as_json: bool, quiet: bool) -> None:
-    """Check spec and data; nothing is spent."""
+def run_validate(path: Path, *, problems: Path | None, as_json: bool, quiet: bool) -> None:
+    """Check spec and data; nothing is spent. Numbers of bad rows go to a file for the data holder alone."""
     kind: type[Spec] = SynthesisSpec if is_for_synthesis(path) else ReleaseSpec
     about = {"spec": str(path), "kind": kind.KIND}
     try:
         with show_progress(quiet) as progress, keep_sessions():
             progress(Stage("checking the spec"))
             spec = kind.load(path)
-            checked, weak = _check(spec, progress)
+            with _listing_bad_rows(spec, problems):
+                checked, weak = _check(spec, progress)
             if isinstance(spec, ReleaseSpec):
                 weak += [*checked.warnings, *_warn_of_noise(spec, checked)]
                 facts, ready = screen.release_readiness(checked, spec)
@@ -90,6 +94,27 @@ def run_validate(path: Path, *, as_json: bool, quiet: bool) -> None:
     done = "released" if kind is ReleaseSpec else "synthesized"
     hidden = screen.for_the_data_holder(left_out)
     screen.show(f"{path} and its data can be {done}. {NOTHING_SPENT}", ready, hidden, quiet=quiet)
+
+
+@contextmanager
+def _listing_bad_rows(spec: Spec, path: Path | None) -> Iterator[None]:
+    """If the data have problems, write the numbers of bad rows to a new private file, and say so in the error."""
+    if path is not None and not isinstance(spec, ReleaseSpec):
+        raise SpecError("--problems lists bad rows for releases; leave it out for synthetic households")
+    if path is not None and is_there(path):
+        raise SpecError(f"{path} exists already; nothing was written. Choose another name for --problems")
+    try:
+        yield
+    except InputProblems as error:
+        if path is not None and isinstance(spec, ReleaseSpec):
+            found = spec.bad_rows()
+            lines = [",".join(found.columns), *(f"{number},{kind}" for number, kind in found.rows)]
+            try:
+                write_new(path, ("\n".join(lines) + "\n").encode(), mode=0o600)
+            except OSError as failure:
+                raise SpecError(f"{path} cannot be written: {failure.strerror}") from None
+            error.add_note(f"{path} lists {len(found.rows):,} bad rows. It is private: delete it when you are done.")
+        raise
 
 
 def _check(spec: Spec, progress: Progress, charge: Charge = UNPAID) -> tuple[Any, list[str]]:

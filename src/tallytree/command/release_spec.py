@@ -55,7 +55,16 @@ from tallytree.tables.address import Source, paths_of
 from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.count import leaves_by_text
 from tallytree.tables.group_sizes import ROWS, Options, check_groups_are_public, region_columns
-from tallytree.tables.reading import groups_at_largest, lists_categories, public_rows, read_groups, rows_left_out
+from tallytree.tables.reading import (
+    BadRows,
+    find_bad_rows,
+    groups_at_largest,
+    lists_categories,
+    public_rows,
+    read_groups,
+    rows_by_rule,
+    rows_left_out,
+)
 from tallytree.tables.source import refuse_own_list, refuse_private_file
 from tallytree.tables.spark import keep_sessions
 
@@ -89,6 +98,8 @@ class DataSection(Microdata):
     groups: PathOrTable | None = None
     groups_are_public: bool = False
     on_spanning_group: Literal["error", "split"] = "error"
+    on_unknown_region: str = "refuse"
+    on_missing: Literal["refuse", "drop"] = "refuse"
     regions_are_public: bool = False
     table: str | None = None
     groups_table: str | None = None
@@ -246,6 +257,8 @@ class ReleaseSpec(Spec):
             region=region_columns(data.region),
             hierarchy=self.hierarchy(),
             on_spanning_group=data.on_spanning_group,
+            on_unknown_region=data.on_unknown_region,
+            on_missing=data.on_missing,
             with_groups=data.groups is not None,
             regions_are_public=data.regions_are_public,
             categories=categories,
@@ -369,7 +382,23 @@ class ReleaseSpec(Spec):
                 part.for_the_data_holder(what) for part, what in zip(found, ("rows", words.entities), strict=True)
             )
             parts["rows_per_entity"] = f"{rows} are dropped; {entities} lose some"
+        for rule, part in rows_by_rule(source, options, **how).items() if options.row_rules else ():
+            moved = getattr(data, rule)
+            done = "are dropped" if moved == "drop" else f"count in {moved}"
+            parts[rule] = f"{part.for_the_data_holder('rows')} {done}"
         return parts
+
+    def bad_rows(self) -> BadRows:
+        """Return each bad row of the data, for the data holder alone. NOT PRIVATE."""
+        data = self.data
+        return find_bad_rows(
+            self.placed(data.source),
+            self.options(),
+            groups=None if data.groups is None else self.placed(data.groups),
+            tables=(data.table, data.groups_table),
+            memory_limit=data.memory_limit,
+            form=data.form,
+        )
 
     @keep_sessions()
     def neighbours(self) -> Neighbours:

@@ -110,6 +110,7 @@ class Measurements:
     noise_source: str
     ledgered: bool
     regions_declared_public: bool = False
+    row_rules: tuple[str, ...] = ()  # what happened to rows without a known region, or with missing cells
     first_stage: FirstStageFacts = FirstStageFacts()
     branch: Branch | None = None  # of an adaptive plan
     same_data_as: tuple[str, ...] = ()  # other accounts of the ledger that the same data are charged to

@@ -288,6 +288,7 @@ def measure_with(
         same_data_as=() if receipt is None else receipt.same_data_as,
         receipt=receipt,
         regions_declared_public=group_sizes.regions_declared_public,
+        row_rules=group_sizes.row_rules,
     )
     if before is None:
         known = _answered(group_sizes, randomness, first, known)

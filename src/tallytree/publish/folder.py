@@ -272,13 +272,13 @@ def put_report(directory: Path, content: bytes) -> Path:
     return directory / REPORT
 
 
-def write_new(path: Path, content: bytes, *, replace: bool = False) -> None:
+def write_new(path: Path, content: bytes, *, replace: bool = False, mode: int = 0o644) -> None:
     """Write a whole file under a new name, or raise `FileExistsError`; with `replace` an older file goes in one step.
 
     On Linux the file has no name until it is complete, so a killed process leaves nothing behind.
     """
     made = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor, has_name = _open_unnamed(made)
+    descriptor, has_name = _open_unnamed(made, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -295,15 +295,15 @@ def write_new(path: Path, content: bytes, *, replace: bool = False) -> None:
     sync(path.parent)
 
 
-def _open_unnamed(made: Path) -> tuple[int, bool]:
+def _open_unnamed(made: Path, mode: int) -> tuple[int, bool]:
     """Open a file without a name in a folder, or under the given name if the system cannot; and whether it has it."""
     if hasattr(os, "O_TMPFILE"):
         try:
-            return os.open(made.parent, os.O_TMPFILE | os.O_WRONLY, 0o644), False
+            return os.open(made.parent, os.O_TMPFILE | os.O_WRONLY, mode), False
         except OSError as error:
             if error.errno not in {errno.EISDIR, errno.EINVAL, errno.ENOTSUP}:
                 raise
-    return os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), True
+    return os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), True
 
 
 def reason(error: Exception) -> str:

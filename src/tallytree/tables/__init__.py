@@ -6,8 +6,9 @@ Nothing here prints, logs or raises a value of a private column. Problems are re
 **The domain of valid data.** The options, the hierarchy, the groups table and the schema are public and fixed. Given
 them, a table of any number of rows, including zero, is valid if these conditions hold:
 
-- Each row names a group and one leaf of the hierarchy. Its quantity is an integer from 0 to the bound. If there is an
-  entity column, the row names an entity.
+- Each row names a group and one leaf of the hierarchy, unless a rule for rows drops it or gives it a leaf
+  (`on_missing`, `on_unknown_region`: see `count.drop_missing`). Its quantity is an integer from
+  0 to the bound. If there is an entity column, the row names an entity.
 - Each group lies in one leaf, unless groups may be split. If there is a groups table, the leaf is the one listed there.
 - Each entity has one row, unless `rows_per_entity` bounds the number of its rows.
 - With categories, each group has one listed value of each.

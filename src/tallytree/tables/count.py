@@ -396,8 +396,50 @@ def _places(hierarchy: Hierarchy, columns: Sequence[str]) -> list[int]:
     )
 
 
-def place(table: Table, region: Sequence[str], keys: Any, put: Callable[[Any], Table]) -> Table:
-    """Return the table with the `leaf` of each row, or NOWHERE; `put` copies Arrow data to its engine.
+def drop_missing(table: Table, options: Options) -> Table:
+    """Return the table without rows that lack a group, entity or quantity, if the options say so.
+
+    *The rules for rows keep every sensitivity.* `on_missing` and `on_unknown_region` map each row to itself, to itself
+    with another region, or to nothing. The row alone decides which: its cells for group, region, entity and quantity,
+    and public options. So the map commutes with adding and removing rows. Its result names the same group and entity,
+    and the cells with categories are not looked at. If two tables differ in the rows of one entity or group, then
+    their images differ in the images of these rows: rows of the same entity or group, and not more of them. Whether a
+    table is accepted, and how its rows are selected and counted, depends on its image alone. So the images are
+    neighbours in the domain, or equal, and each bound of `Neighbours.sensitivity` holds for the composed function.
+
+    A rule for whole groups would not do. If one bad row removed its group, one person more could change the size of a
+    group by any number.
+    """
+    if options.on_missing == "refuse":
+        return table
+    needed = [table[name] for name in (options.group, options.entity) if name is not None]
+    missing = [cell.is_missing for cell in needed]
+    if options.quantity is not None:
+        quantity = table[options.quantity]
+        missing.append(quantity.is_missing if quantity.is_text else f"{quantity.text} IS NULL")
+    there = " AND ".join(f"NOT {each}" for each in missing)
+    return replace(table, name=f"(SELECT * FROM {table.name} AS given WHERE {there})")
+
+
+def unknown_leaf(hierarchy: Hierarchy, rule: str) -> int | None:
+    """Return the leaf of rows without a known region: NOWHERE if they are refused, None if they are dropped."""
+    if rule in ("refuse", "drop"):
+        return NOWHERE if rule == "refuse" else None
+    found = leaves_by_text(hierarchy, [rule]).get((rule,), NOWHERE)
+    if found < 0:
+        raise SpecError(
+            f"on_unknown_region = {rule!r} is not a leaf of the hierarchy, or several have this name; add such a "
+            "region to the public table of regions, or choose 'refuse' or 'drop'"
+        )
+    return found
+
+
+def place(
+    table: Table, region: Sequence[str], keys: Any, put: Callable[[Any], Table], unknown: int | None = NOWHERE
+) -> Table:
+    """Return the table with the `leaf` of each row; `put` copies Arrow data to its engine.
+
+    Rows without a known region get the leaf `unknown`, or go if it is None: see `drop_missing` for why this is private.
 
     The join comes before any aggregation, because numbers of leaves are much cheaper to compare than texts.
     """
@@ -416,8 +458,9 @@ def place(table: Table, region: Sequence[str], keys: Any, put: Callable[[Any], T
         elif not cell.is_text:
             text = cell.as_text
         matches.append(f"{text} = leaves.{key}")
-    joined = f" LEFT JOIN {put(keys).name} AS leaves ON {' AND '.join(matches)}"
-    return replace(table, joined=joined, leaf=f"coalesce(leaves.found, {NOWHERE})")
+    kind = "JOIN" if unknown is None else "LEFT JOIN"
+    joined = f" {kind} {put(keys).name} AS leaves ON {' AND '.join(matches)}"
+    return replace(table, joined=joined, leaf=f"coalesce(leaves.found, {unknown or 0})")
 
 
 def lost_zeros(table: Table, region: Sequence[str], keys: Any) -> bool:

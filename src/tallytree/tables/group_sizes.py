@@ -150,6 +150,8 @@ class Options:
     entity: str | None = None
     rows_per_entity: int | None = None
     regions_are_public: bool = False
+    on_unknown_region: str = "refuse"  # or "drop", or the leaf that such rows count in
+    on_missing: str = "refuse"  # or "drop"
     categories: Categories = NO_CATEGORIES  # of groups, besides their region
     categories_listed: bool = True  # whether a groups table has them; otherwise the rows do
     name: str | None = None  # the data set's name in the ledger
@@ -192,9 +194,25 @@ class Options:
         """Return whether each (group, region) pair counts as a group."""
         return self.on_spanning_group == "split"
 
+    @property
+    def row_rules(self) -> tuple[str, ...]:
+        """Return in words what happens to rows without a known region, and to rows with missing cells."""
+        rules = []
+        if self.on_unknown_region != "refuse":
+            dropped = "dropped" if self.on_unknown_region == "drop" else f"counted in {self.on_unknown_region!r}"
+            rules.append(f"rows without a known region are {dropped}")
+        if self.on_missing != "refuse":
+            needed = [name for name in ("group", "entity", "quantity") if getattr(self, name) is not None]
+            rules.append(f"rows without a {' or '.join(needed)} are dropped")
+        return tuple(rules)
+
     def __post_init__(self) -> None:
         if self.on_spanning_group not in ("error", "split"):
             raise SpecError(f"on_spanning_group is {self.on_spanning_group!r}; choose from error, split")
+        if self.on_missing not in ("refuse", "drop"):
+            raise SpecError(f"on_missing is {self.on_missing!r}; choose from refuse, drop")
+        if not isinstance(self.on_unknown_region, str) or not self.on_unknown_region:
+            raise SpecError(f"on_unknown_region is {self.on_unknown_region!r}; expected refuse, drop or a region")
         if (self.quantity is None) != (self.quantity_bound is None):
             raise SpecError(
                 "quantity and quantity_bound need each other: give a column, and the public bound of one row's value"
@@ -306,6 +324,7 @@ class GroupSizes(Bound):
     regions_declared_public: bool = False  # taken from the microdata and declared public
     listed_totals: Integers | None = None  # by leaf over all categories, if the public list lacks these
     columns: Columns | None = None  # the columns of group, region and entity
+    row_rules: tuple[str, ...] = ()  # what happened to rows without a known region, or with missing cells
     files: tuple[str, ...] = ()  # the files of the rows; never part of a release
 
     @property

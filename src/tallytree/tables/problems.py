@@ -8,15 +8,16 @@ meet, so that the data holder can fix all of them at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tallytree.core.errors import DataError
 from tallytree.core.names import nearest
+from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.count import AMBIGUOUS, NOWHERE, Counting, lost_zeros
 from tallytree.tables.group_sizes import Options
 from tallytree.tables.source import Opened
-from tallytree.tables.sql import FLOATING, Cell, Table, count_if, select
+from tallytree.tables.sql import FLOATING, Cell, Table, count_if, literal, quoted, select
 
 HEADING = "The input data has problems. (For the data holder's eyes only: the counts below are exact, not private.)"
 
@@ -27,6 +28,8 @@ OF_LIST, IN_LIST = (
     "listed_",
     " in the groups table",
 )  # prefix and words for a problem of rows that was found in the list of groups
+
+NUMBER = "tallytree row"  # a column with numbers of rows
 
 # Each kind of problem: its subject (singular, plural; none if a count is meaningless), what is wrong and how to fix it.
 # The words in braces stand for columns, types of columns, public bounds and names of tables.
@@ -219,19 +222,19 @@ def column_problems(table: Table, groups: Table | None, options: Options) -> lis
     return found
 
 
-def problems_of(opened: Opened, counting: Counting, keys: Any) -> list[Problem]:
+def problems_of(opened: Opened, counting: Counting, keys: Any, regions: Hierarchy) -> list[Problem]:
     """Return every problem of the rows, of the list of groups, and of the two together; `keys` are the texts of the
     leaves.
     """
     options, rows = counting.options, counting.rows
     found = _entity_problems(opened, counting)
-    regions = options.region if counting.region_in_rows else ()
-    counts = {"no_group": rows[options.group].is_missing, **_region_problems(rows, regions), **_quantities(counting)}
+    bad = _counts(opened, "Checking the rows", rows.source, _row_problems(counting))
     hint = ""
     if counting.region_in_rows and lost_zeros(rows, options.region, keys):
         hint = "; the column holds numbers and the hierarchy's codes begin with 0: read it as text"
-    bad_rows = _counts(opened, "Checking the rows", rows.source, counts)
-    found += problems_in(bad_rows, **_words(options), hint=hint)
+    elif bad.get("unknown_region") and len(options.region) == 1:
+        hint = _level_hint(opened, counting, regions)
+    found += problems_in(bad, **_words(options), hint=hint)
     found += category_problems(opened, counting, of_groups=options.public_totals)
     if counting.groups is not None:
         if not options.public_totals:
@@ -240,6 +243,80 @@ def problems_of(opened: Opened, counting: Counting, keys: Any) -> list[Problem]:
     if counting.region_in_rows and not options.groups_were_split:
         found += _differing(opened, "Checking the groups' regions", counting, rows.leaf, "spanning")
     return found
+
+
+def _row_problems(counting: Counting) -> dict[str, str]:
+    """Return the possible problems of a row: kinds and conditions."""
+    rows, regions = counting.rows, counting.options.region if counting.region_in_rows else ()
+    missing = {"no_group": rows[counting.options.group].is_missing}
+    return {**missing, **_region_problems(rows, regions), **_quantities(counting)}
+
+
+def _level_hint(opened: Opened, counting: Counting, regions: Hierarchy) -> str:
+    """Return which level above the leaves the unknown regions of the rows belong to, with the number of rows."""
+    upper = regions.level_slice(regions.depth - 1).start
+    texts = {
+        text: int(regions.level_of[region])
+        for region in range(upper)
+        for text in (regions.names[region], regions.ids[region])
+    }
+    rows, column = counting.rows, counting.options.region[0]
+    known = opened.put({"text": [*texts], "level": [*texts.values()]})
+    joined = (
+        f"{rows.source} JOIN {known.name} AS upper ON {rows[column].as_text} = upper.text AND {rows.leaf} = {NOWHERE}"
+    )
+    levels = range(regions.depth - 1)
+    counts = _counts(opened, "Comparing regions", joined, {f"n{level}": f"upper.level = {level}" for level in levels})
+    found = (f"; {counts[f'n{level}']:,} of them name a region of level {regions.levels[level]!r}" for level in levels)
+    return "".join(text for level, text in zip(levels, found, strict=True) if counts[f"n{level}"])
+
+
+def number_rows(table: Table) -> Table:
+    """Return a table of DuckDB with the number of each row, from 1."""
+    numbered = f"(SELECT *, row_number() OVER () AS {quoted(NUMBER)} FROM {table.name})"
+    return replace(table, name=numbered, kinds={**table.kinds, NUMBER: "BIGINT"})
+
+
+def bad_rows(opened: Opened, counting: Counting) -> Any:
+    """Return the number of each bad row with the kind of its problem, from a table with numbers. NOT PRIVATE.
+
+    Of groups in several leaves or categories, and of entities with several rows, every row is listed.
+    """
+    options, rows = counting.options, counting.rows
+    number, group = rows[NUMBER].text, rows[options.group]
+    conditions = {kind: [condition] for kind, condition in _row_problems(counting).items()}
+    if not options.public_totals:
+        codes = [counting.category_code(rows, at) for at in range(len(options.categories.columns))]
+        conditions["unknown_category"] = [f"{code} < 0" for code in codes]
+    parts = [
+        select({"number": number, "problem": literal(kind)}, rows.source, f" WHERE {condition}")
+        for kind, each in conditions.items()
+        for condition in each
+    ]
+    cells = {"number": number, "group_key": group.text, "leaf": rows.leaf, **counting.category(rows)}
+    known = f"({select(cells, rows.source, f' WHERE NOT {group.is_missing}')}) AS given"
+    differing = {"category": "several_categories"} if "category" in cells else {}
+    if counting.groups is None and counting.region_in_rows and not options.groups_were_split:
+        differing["leaf"] = "spanning"
+    for code, kind in differing.items():
+        keys = "group_key, leaf" if options.groups_were_split and code != "leaf" else "group_key"
+        ends = f"min({code}) OVER (PARTITION BY {keys}) <> max({code}) OVER (PARTITION BY {keys})"
+        differs = f"({select({'number': 'number', 'differs': ends}, known, f' WHERE {code} >= 0')}) AS given"
+        parts.append(select({"number": "number", "problem": literal(kind)}, differs, " WHERE differs"))
+    if options.entity is not None:
+        entity = rows[options.entity]
+        parts.append(select({"number": number, "problem": "'no_entity'"}, rows.source, f" WHERE {entity.is_missing}"))
+        if options.rows_per_entity is None:
+            times = f"NOT {entity.is_missing} AND count(*) OVER (PARTITION BY {entity.text}) > 1"
+            repeats = f"({select({'number': number, 'repeats': times}, rows.source)}) AS given"
+            parts.append(select({"number": "number", "problem": "'repeated_entity'"}, repeats, " WHERE repeats"))
+    if counting.groups is not None:
+        joined, wrong = _matching(counting, {"number": number})
+        parts += [
+            select({"number": "given.number", "problem": literal(kind)}, joined, f" WHERE {condition}")
+            for kind, condition in wrong.items()
+        ]
+    return opened.fetch("Listing bad rows", " UNION ALL ".join(parts))
 
 
 def _entity_problems(opened: Opened, counting: Counting) -> list[Problem]:
@@ -351,16 +428,24 @@ def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:
 
 def _matching_problems(opened: Opened, counting: Counting) -> list[Problem]:
     """Return rows whose group is not in the groups table, or is listed there with another region."""
+    joined, wrong = _matching(counting, {})
+    counts = _counts(opened, "Comparing the rows with the groups table", joined, wrong)
+    return problems_in(counts, **_words(counting.options))
+
+
+def _matching(counting: Counting, more: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return rows beside the groups table, with more of their columns, and conditions for what differs."""
     options, rows = counting.options, counting.rows
     known = f"NOT {rows[options.group].is_missing}" + (f" AND {rows.leaf} >= 0" if options.groups_were_split else "")
-    located = select({"group_key": counting.group[0].text, "leaf": rows.leaf}, rows.source, f" WHERE {known}")
+    columns = {"group_key": counting.group[0].text, "leaf": rows.leaf, **more}
+    located = select(columns, rows.source, f" WHERE {known}")
     same = " AND ".join(f"listed.{name} = given.{name}" for name in _keys(options))
     joined = f"({located}) AS given LEFT JOIN ({_listings(counting)}) AS listed ON {same}"
     wrong = {"unlisted_group": "listed.listings IS NULL"}
     if counting.region_in_rows and not options.groups_were_split:
         known = "listed.listings = 1 AND listed.leaf >= 0 AND given.leaf >= 0"
         wrong["disagreeing_region"] = f"{known} AND listed.leaf <> given.leaf"
-    return problems_in(_counts(opened, "Comparing the rows with the groups table", joined, wrong), **_words(options))
+    return joined, wrong
 
 
 # -------------------------------------------------------------------- pieces of queries

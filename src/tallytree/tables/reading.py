@@ -17,8 +17,18 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.tables.address import Source, paths_of, stem
-from tallytree.tables.count import Counting, as_counts, check_engine, group_sizes, place, region_keys
+from tallytree.tables.address import Source, kind_of, paths_of, stem
+from tallytree.tables.count import (
+    NOWHERE,
+    Counting,
+    as_counts,
+    check_engine,
+    drop_missing,
+    group_sizes,
+    place,
+    region_keys,
+    unknown_leaf,
+)
 from tallytree.tables.group_sizes import (
     GroupSizes,
     Options,
@@ -29,10 +39,12 @@ from tallytree.tables.group_sizes import (
 from tallytree.tables.guard import from_outside
 from tallytree.tables.problems import (
     InputProblems,
+    bad_rows,
     category_problems,
     column_problems,
     groups_problems,
     missing_columns,
+    number_rows,
     one_row,
     problem,
     problems_of,
@@ -70,6 +82,8 @@ def read(
     groups: Any = None,
     groups_are_public: bool = False,
     on_spanning_group: str = "error",
+    on_unknown_region: str = "refuse",
+    on_missing: str = "refuse",
     regions_are_public: bool = False,
     table: str | None = None,
     groups_table: str | None = None,
@@ -119,6 +133,11 @@ def read(
     on_spanning_group : {"error", "split"}, default "error"
         What to do with a group that has rows in two leaves: refuse the data, or count each pair of group and region as
         one group.
+    on_unknown_region : str, default "refuse"
+        What to do with rows whose region is missing or is not a leaf: "refuse" the data, "drop" these rows, or count
+        them in the leaf with this id or name.
+    on_missing : {"refuse", "drop"}, default "refuse"
+        What to do with rows that lack a group, entity or quantity.
     regions_are_public : bool, default False
         Your declaration that the list of regions that occur in the rows is public knowledge. With `hierarchy`, it says
         that the hierarchy was made from that list.
@@ -180,6 +199,8 @@ def read(
         rows_per_entity=rows_per_entity,
         with_groups=groups is not None,
         on_spanning_group=on_spanning_group,
+        on_unknown_region=on_unknown_region,
+        on_missing=on_missing,
         regions_are_public=regions_are_public,
         categories=categories,
         name=name,
@@ -192,29 +213,71 @@ def read(
         refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit, CsvFormat(delimiter, decimal, encoding)) as connect:
         rows = open_source(source, table, connect, progress)
-        if rows_per_entity is not None:
-            check_engine(rows.engine.name)
         listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
-        if listed is not None:
-            options = replace(options, categories_listed=_are_listed(categories, listed.table.kinds))
-        raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
-        regions = _hierarchy(rows if listed is None else listed, options)
-        refuse_too_many(regions, options)
-        keys = region_keys(regions, options.region) if options.region else None
-        lists = None if listed is None else _add_leaves(listed, options.region, keys)
-        counting = Counting(_add_leaves(rows, options.region, keys), lists, options, rows.put)
+        counting, regions, keys = _counting(rows, listed, options)
         return group_sizes(
             counting,
             lambda query: rows.fetch("Counting", query),
-            lambda: raise_any(problems_of(rows, counting, keys)),
+            lambda: raise_any(problems_of(rows, counting, keys, regions)),
             regions,
         )
 
 
-def _add_leaves(opened: Opened, region: Sequence[str], keys: Any) -> Table:
+def _counting(rows: Opened, listed: Opened | None, options: Options) -> tuple[Counting, Hierarchy, Any]:
+    """Return what is counted, the regions, and the texts that name a leaf."""
+    if options.rows_per_entity is not None:
+        check_engine(rows.engine.name)
+    if listed is not None:
+        options = replace(options, categories_listed=_are_listed(options.categories, listed.table.kinds))
+    raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
+    regions = _hierarchy(rows if listed is None else listed, options)
+    refuse_too_many(regions, options)
+    keys = region_keys(regions, options.region) if options.region else None
+    lists = None if listed is None else _add_leaves(listed, listed.table, options.region, keys)
+    unknown = unknown_leaf(regions, options.on_unknown_region)
+    placed = _add_leaves(rows, drop_missing(rows.table, options), options.region, keys, unknown)
+    return Counting(placed, lists, options, rows.put), regions, keys
+
+
+def _add_leaves(opened: Opened, table: Table, region: Sequence[str], keys: Any, unknown: int | None = NOWHERE) -> Table:
     """Return a table with the leaf of each row; without one, if the rows do not name a region."""
-    there = region and set(region) <= set(opened.table.kinds)
-    return place(opened.table, region, keys, opened.put) if there else opened.table
+    there = region and set(region) <= set(table.kinds)
+    return place(table, region, keys, opened.put, unknown) if there else table
+
+
+@dataclass(frozen=True)
+class BadRows(Unsharable):
+    """The numbers of bad rows, and the kinds of their problems: private, for the data holder alone."""
+
+    columns: tuple[str, str]  # line or row, and problem
+    rows: tuple[tuple[int, str], ...]
+
+    def __repr__(self) -> str:
+        return "BadRows(private)"
+
+
+def find_bad_rows(
+    source: Any,
+    options: Options,
+    *,
+    groups: Any = None,
+    tables: tuple[str | None, str | None] = (None, None),
+    memory_limit: str | None = None,
+    form: CsvFormat = UTF_8,
+) -> BadRows:
+    """Return each bad row of a file, with the kind of its problem. NOT PRIVATE: see `problems.bad_rows`."""
+    paths = paths_of(source, "source") or []
+    if len(paths) != 1 or kind_of(paths, "source") == "duckdb":
+        raise SpecError("bad rows are listed for a single file: the rows of a database, or of several, have no number")
+    with workspace(memory_limit, form) as connect:
+        rows = open_in_order(source, "source", connect, table=tables[0])
+        rows = replace(rows, table=number_rows(rows.table))
+        listed = None if groups is None else open_groups(groups, tables[1], rows, connect)
+        counting, _, _ = _counting(rows, listed, options)
+        found = bad_rows(rows, counting).to_pylist()
+    has_names = not paths[0].lower().endswith((".parquet", ".pq", ".dta", ".sav"))
+    numbered = sorted({(row["number"] + has_names, row["problem"]) for row in found})
+    return BadRows(("line" if has_names else "row", "problem"), tuple(numbered))
 
 
 @from_outside("Reading the microdata")
@@ -244,7 +307,8 @@ def read_groups(
         if not _are_listed(options.categories, listed.table.kinds):
             options = replace(options, categories=NO_CATEGORIES, categories_listed=True)
         regions = _hierarchy(listed, options)
-        located = _add_leaves(listed, options.region, region_keys(regions, options.region) if options.region else None)
+        keys = region_keys(regions, options.region) if options.region else None
+        located = _add_leaves(listed, listed.table, options.region, keys)
         counting = Counting(located, located, options, listed.put)
         raise_any(groups_problems(listed, counting) + category_problems(listed, counting, of_groups=True))
         cells = {"leaf": located.leaf, **counting.category(located)}
@@ -388,6 +452,34 @@ def persons_left_out(
     """Return persons that `read_households` leaves out, and households that lose some. NOT PRIVATE."""
     with workspace(memory_limit) as connect:
         return _beyond(open_in_order(persons, "persons", connect), household_id, max_persons)
+
+
+def rows_by_rule(
+    source: Any,
+    options: Options,
+    *,
+    table: str | None = None,
+    memory_limit: str | None = None,
+    form: CsvFormat = UTF_8,
+) -> dict[str, Part]:
+    """Return the rows that each rule drops or moves: `on_missing`, and `on_unknown_region` of the rest. NOT PRIVATE."""
+    found = {}
+    with workspace(memory_limit, form) as connect:
+        opened = open_source(source, table, connect)
+        rest = drop_missing(opened.table, options)
+        counts = [
+            one_row(opened, "Counting rows", select({"rows": "count(*)"}, each.source))["rows"]
+            for each in (opened.table, rest)
+        ]
+        if options.on_missing != "refuse":
+            found["on_missing"] = Part(counts[0] - counts[1], counts[0])
+        if options.on_unknown_region != "refuse" and set(options.region) <= set(rest.kinds):
+            regions = _hierarchy(opened, options)
+            placed = place(rest, options.region, region_keys(regions, options.region), opened.put)
+            nowhere = {"rows": count_if(f"{placed.leaf} = {NOWHERE}")}
+            unknown = one_row(opened, "Counting rows", select(nowhere, placed.source))["rows"]
+            found["on_unknown_region"] = Part(unknown, counts[1])
+    return found
 
 
 def groups_at_largest(

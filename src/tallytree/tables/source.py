@@ -296,11 +296,13 @@ def _open(source: Any, table: str | None, option: str, connect: Workspace) -> tu
     return duckdb, guarded("Opening the Ibis table", lambda: duckdb.table(query())), None
 
 
-def open_in_order(source: Any, option: str, connect: Workspace, progress: Progress = silent) -> Opened:
+def open_in_order(
+    source: Any, option: str, connect: Workspace, progress: Progress = silent, *, table: str | None = None
+) -> Opened:
     """Open a file or Arrow table on a new DuckDB, whose rows arrive in the table's order."""
     engine = connect()
     guarded("Starting DuckDB", lambda: engine.con.execute("SET preserve_insertion_order = true"))
-    return Opened(engine, _load(connect, source, None, option), progress)
+    return Opened(engine, _load(connect, source, table, option), progress)
 
 
 def _table_option(option: str) -> str:

@@ -96,6 +96,7 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
         "regions_declared_public": measurements.regions_declared_public,
         "settled": {"max_size": measurements.first_stage.max_size},
         "in_rows": [name for name, array in _arrays(measurements).items() if array is not None],
+        **({"row_rules": list(measurements.row_rules)} if measurements.row_rules else {}),
         **({} if measurements.branch is None else {"passed": measurements.branch.to_json()}),
     }
 
@@ -253,6 +254,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
         ledgered=facts["ledgered"],
         same_data_as=tuple(facts["same_data_as"]),
         regions_declared_public=facts["regions_declared_public"],
+        row_rules=tuple(facts.get("row_rules", ())),
         first_stage=FirstStageFacts(
             _totals(known.get(TOTALS), hierarchy),
             facts["settled"]["max_size"],

@@ -191,6 +191,7 @@ def public_facts(measurements: Measurements) -> list[str]:
             "of groups over all categories"
         )
     facts += [f"the values of {name}" for name in measurements.hierarchy.by.names]
+    facts += [f"the rule that {rule}" for rule in measurements.row_rules]
     if measurements.neighbours.quantity_bound > 1:
         facts.append(f"the bound on one row's quantity, {measurements.neighbours.quantity_bound}")
     if measurements.neighbours.truncated:
