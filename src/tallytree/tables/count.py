@@ -402,7 +402,7 @@ def drop_missing(table: Table, options: Options) -> Table:
     *The rules for rows keep every sensitivity.* `on_missing` and `on_unknown_region` map each row to itself, to itself
     with another region, or to nothing. The row alone decides which: its cells for group, region, entity and quantity,
     and public options. So the map commutes with adding and removing rows. Its result names the same group and entity,
-    and the cells with categories are not looked at. If two tables differ in the rows of one entity or group, then
+    and it ignores the cells with categories. If two tables differ in the rows of one entity or group, then
     their images differ in the images of these rows: rows of the same entity or group, and not more of them. Whether a
     table is accepted, and how its rows are selected and counted, depends on its image alone. So the images are
     neighbours in the domain, or equal, and each bound of `Neighbours.sensitivity` holds for the composed function.
