@@ -360,6 +360,7 @@ MOST_TO_READ = (32, 4_552)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
+    "privacy.exact_accounting",
     "privacy.plan",
     "privacy.run",
     "privacy.private_tables",
@@ -450,6 +451,7 @@ BORDER = {
         "privacy.neighbours",
         "privacy.relations",
         "privacy.budget",
+        "privacy.exact_accounting",
         "privacy.plan",
         "privacy.measurements",
         "privacy.run",

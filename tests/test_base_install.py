@@ -128,7 +128,7 @@ assert tt.verify("out").ok
 @pytest.mark.parametrize(
     ("call", "extra"),
     [
-        ("tt.release(sizes, budget={'epsilon': 1}, unit='one_entity', noise='opendp')", "opendp"),
+        ("tt.release(sizes, budget={'epsilon': 1}, unit='one_entity', noise_source='opendp')", "opendp"),
         ("tt.read(tt.Source('postgresql://host/census', 'people'), **options)", "engines"),
         ("tt.read(tt.Source('spark://host:7077', 'people'), **options)", "engines"),
         *((f"open('x.{end}', 'w').close(); tt.read('x.{end}', **options)", "files") for end in ("xlsx", "dta", "sav")),

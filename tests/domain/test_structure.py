@@ -107,7 +107,7 @@ def test_columns_are_missing_together_or_not_at_all():
         (0, 1),
         (1, 2),
     ]
-    with pytest.raises(SpecError, match="no value for an empty cell"):
+    with pytest.raises(SpecError, match="which has no `missing`, the value for an empty cell"):
         missing_together({**named, "age": Attribute("age", ("1",))}, ("school", "age"))
 
 

@@ -149,7 +149,9 @@ def test_a_message_or_file_that_depends_on_private_data_is_flagged(telling, wher
 def test_a_question_that_depends_on_private_data_is_flagged():
     same = border.Query("counts of level 0", "discrete_laplace", border.Fraction(1), Sensitivity(1, 1), np.zeros(2))
     longer = same._replace(private=np.zeros(3))
-    found = border.compare(border.Observed((same,), {}), border.Observed((longer,), {}), Budget(epsilon=1))
+    found = border.compare(
+        border.Observed((same,), {}, Budget(epsilon=1)), border.Observed((longer,), {}, Budget(epsilon=1))
+    )
     assert found.flags == ("the queries themselves depend on private data",)
 
 
@@ -177,3 +179,19 @@ def _measured(scale, values):
         view="counts", scale=scale, noise="discrete_laplace", values=values, sizes=None, summed=False
     )
     return SimpleNamespace(measured=(part,))
+
+
+@pytest.mark.parametrize("budget", border.WITH_DELTA, ids=str)
+def test_a_budget_with_a_delta_is_compared_with_what_it_is_spent_on(budget):
+    setting = Setting("tallytree", "one_entity", budget=budget, own_shares=True)
+    row = audit_border(setting, pairs=4, published=1, release=release_in_process)
+    assert row.flagged == 0
+    assert 0 < row.loss <= 1
+
+
+def test_gaussian_noise_that_is_too_small_for_its_delta_is_flagged():
+    setting = Setting("tallytree", "one_entity", budget=border.WITH_DELTA[1], own_shares=True)
+    with border.loose_accounting():
+        row = audit_border(setting, pairs=4, published=0, release=release_in_process)
+    assert row.flagged >= 1
+    assert row.flags == ("all queries together lose more than ε with a probability above δ",)

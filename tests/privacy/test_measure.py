@@ -32,7 +32,7 @@ def sizes(public=False, **facts):
 def test_what_leaves_is_the_view_of_every_level_plus_noise(view, public, budget, source):
     data = sizes(public)
     plan = every_level(view, TREE, budget, one_entity(), shares=[1, 2, 3])
-    measurements = measure(data, plan, noise=source)
+    measurements = measure(data, plan, noise_source=source)
     sums = TREE.aggregate(LEAVES)
     if view == "at_least":
         sums = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1][:, 1 if public else 0 :]
@@ -87,10 +87,10 @@ def test_a_refused_cost_draws_nothing_and_touches_nothing(tmp_path):
         measure(data, every_level("counts", TREE, Budget(epsilon=1), one_group()), ledger=ledger)
     with pytest.raises(SpecError, match="scale"):  # noise too large to be drawn
         measure(data, every_level("counts", TREE, Budget(epsilon="1e-50"), one_entity()), ledger=ledger)
-    with pytest.raises(SpecError, match="unknown noise source"):
-        measure(data, every_level("counts", TREE, Budget(epsilon=1), one_entity()), ledger=ledger, noise="numpy")
-    with pytest.raises(SpecError, match="unknown noise source"):
-        measure(data, every_level("counts", TREE, Budget(epsilon=1), one_entity()), ledger=ledger, noise=seeded(0))
+    plan = every_level("counts", TREE, Budget(epsilon=1), one_entity())
+    for source in ("numpy", seeded(0)):
+        with pytest.raises(SpecError, match="unknown noise source"):
+            measure(data, plan, ledger=ledger, noise_source=source)
     assert ledger.account("people").spent == 0
 
 
@@ -274,7 +274,9 @@ def test_lists_without_totals_are_refused_and_the_ledger_is_untouched(tmp_path):
 
 def test_lists_with_noise_lie_about_the_truth_and_come_from_either_source():
     for source, budget in product(("tallytree", "opendp"), (Budget(epsilon=3), Budget(rho=3))):
-        measurements = measure(few(public=True), every_level("sorted_sizes", TREE, budget, one_entity()), noise=source)
+        measurements = measure(
+            few(public=True), every_level("sorted_sizes", TREE, budget, one_entity()), noise_source=source
+        )
         for level in range(3):
             part = measurements.on_level(level)
             noise = part.values - true_lists(level, 0, measurements.lengths(level))

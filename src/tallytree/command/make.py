@@ -122,9 +122,9 @@ def _check(spec: Spec, progress: Progress, charge: Charge = UNPAID) -> tuple[Any
 
     What the ledger would refuse is refused before a long read. Its reservation is made later, and checks again.
     """
-    public = spec.check_public()
+    public, budget = spec.check_public(), spec.charged_budget(charge)
     if charge.ledger is not None and spec.name is not None:
-        wanted = spec.name, spec.budget, spec.neighbours()
+        wanted = spec.name, budget, spec.neighbours()
         charge.ledger.check(charge.of(*wanted))  # at once, before the files are read for their digest
         charge.ledger.check(charge.of(*wanted, spec.fingerprint()))
     weak = _warn(weaknesses(spec.budget), WeakPromise)
@@ -133,7 +133,7 @@ def _check(spec: Spec, progress: Progress, charge: Charge = UNPAID) -> tuple[Any
     if isinstance(data, GroupSizes) and data.leaf_totals is not None:
         more = weaknesses(spec.budget, int(data.leaf_totals.sum()))
         weak += _warn([text for text in more if text not in weak], WeakPromise)
-    return spec.check(data, public, progress), weak
+    return spec.check(data, public, budget, progress), weak
 
 
 def _warn(texts: list[str], category: type[UserWarning]) -> list[str]:
@@ -149,7 +149,7 @@ def _warn_of_noise(spec: ReleaseSpec, checked: CheckedRelease) -> list[str]:
 
     wanted, hierarchy = spec.release, checked.group_sizes.hierarchy
     facts = PublicFacts(hierarchy, checked.neighbours, checked.group_sizes.leaf_totals)
-    scenario = facts.scenario(checked.mechanism, spec.budget, wanted.shares, wanted.priority)
+    scenario = facts.scenario(checked.mechanism, checked.plan.budget, wanted.shares, wanted.priority)
     how: dict[str, Any] = {"prior": spec.prior(hierarchy), "confidence": checked.publication.confidence}
     found = find_useless_levels(facts, scenario, checked.plan, **how)
     return _warn(found, UselessCounts)

@@ -24,6 +24,7 @@ from tallytree.command.spec import (
     ReportSection,
     Section,
     Spec,
+    read_budget,
 )
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.csv_files import CsvFormat
@@ -37,9 +38,11 @@ from tallytree.domain.hierarchy import ROOT, Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms.budget_allocation import Priority
+from tallytree.privacy.budget import Budget, Spending
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, UnitKind
+from tallytree.privacy.noise import NoiseSource
 from tallytree.publish.release.error_bars import Publication
 from tallytree.publish.release.release_run import (
     CheckedRelease,
@@ -126,7 +129,8 @@ class PrivacySection(Privacy):
     """Unit and budget."""
 
     unit: UnitKind
-    noise: Literal["tallytree", "opendp"] = "tallytree"
+    noise: Spending | None = None  # which noise an epsilon with a delta is spent on
+    noise_source: NoiseSource = "tallytree"  # the library that draws it
 
 
 class ReleaseSection(Section):
@@ -339,18 +343,29 @@ class ReleaseSpec(Spec):
         """Refuse files of areas that are private."""
         self.area_files()
 
-    def check(self, data: GroupSizes, public: None, progress: Progress = silent) -> CheckedRelease:
+    @property
+    def budget(self) -> Budget:
+        """Return the budget, with the noise that the spec asks for."""
+        privacy = self.privacy
+        amounts = {"epsilon": privacy.epsilon, "rho": privacy.rho, "delta": privacy.delta}
+        return read_budget("[privacy]", **amounts, noise=privacy.noise)
+
+    def charged_budget(self, charge: Charge) -> Budget:
+        """Return the budget as the ledger's account is charged for it: the account decides an open choice of noise."""
+        return charge.held(self.name, self.budget)
+
+    def check(self, data: GroupSizes, public: None, budget: Budget, progress: Progress = silent) -> CheckedRelease:
         """Return what the release would do, as `release` checks it."""
         wanted = self.release
         prior = self.prior(data.hierarchy) if wanted.mechanism == "auto" else None
         how = wanted.mechanism, wanted.options, wanted.shares, wanted.priority, prior
-        return check_release(data, Design(self.budget, self.unit, *how), self._publication(data), progress)
+        return check_release(data, Design(budget, self.unit, *how), self._publication(data), progress)
 
     def make(
         self, checked: CheckedRelease, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress
     ) -> Release:
         """Measure and estimate; a run that was killed before its measurements were stored measures again."""
-        return make_release(checked, charge, run, noise=self.privacy.noise, progress=progress)
+        return make_release(checked, charge, run, noise_source=self.privacy.noise_source, progress=progress)
 
     def resume(self, run: RunFolder, progress: Progress) -> Release:
         """Estimate from the measurements that a run stored."""

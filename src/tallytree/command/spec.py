@@ -196,8 +196,8 @@ class Spec(Section):
         """Read and check the microdata."""
 
     @abstractmethod
-    def check(self, data: Any, public: Any, progress: Progress = silent) -> Any:
-        """Check everything before any budget is spent; `public` is the result of `check_public`."""
+    def check(self, data: Any, public: Any, budget: Budget, progress: Progress = silent) -> Any:
+        """Check everything before `budget` is spent; `public` is the result of `check_public`."""
 
     @abstractmethod
     def make(self, checked: Any, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress) -> Any:
@@ -237,6 +237,10 @@ class Spec(Section):
         """Return the budget of this release or synthesis."""
         privacy = self.privacy
         return read_budget("[privacy]", epsilon=privacy.epsilon, rho=privacy.rho, delta=privacy.delta)
+
+    def charged_budget(self, charge: Charge) -> Budget:
+        """Return the budget as the ledger's account is charged for it."""
+        return self.budget
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -299,7 +303,7 @@ class Spec(Section):
         return [str(self.folder / path) for path in source]
 
 
-def read_budget(where: str, **amounts: Number | None) -> Budget:
+def read_budget(where: str, **amounts: Any) -> Budget:
     """Return a budget from text; an invalid one is a mistake in the input, not a ledger error."""
     try:
         return Budget(**amounts)
@@ -308,9 +312,9 @@ def read_budget(where: str, **amounts: Number | None) -> Budget:
 
 
 def read_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:
-    """Return the budgets of `--epsilon`, with the spec's delta; by default the spec's own."""
-    delta = spec.privacy.delta
-    return [read_budget("--epsilon:", epsilon=one, delta=delta) for one in epsilons or ()] or [spec.budget]
+    """Return the budgets of `--epsilon`, with the spec's delta and noise; by default the spec's own."""
+    own = spec.budget
+    return [read_budget("--epsilon:", epsilon=one, delta=own.delta, noise=own.noise) for one in epsilons or ()] or [own]
 
 
 def is_for_synthesis(path: str | Path) -> bool:

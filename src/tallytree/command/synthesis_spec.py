@@ -20,6 +20,7 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.edit_rules import Below, Has, Implies, Number, Role, Rule, SizeClass, Structure, missing_together
 from tallytree.domain.schema import Attribute, Counted, Marginal, Schema
+from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.neighbours import HouseholdNeighbours, HouseholdUnitKind
 from tallytree.publish.microdata.synthesis import Synthesis
@@ -331,7 +332,11 @@ class SynthesisSpec(Spec):
         return settings, chosen
 
     def check(
-        self, data: Households, public: tuple[SynthesisSettings, ChosenMethod], progress: Progress = silent
+        self,
+        data: Households,
+        public: tuple[SynthesisSettings, ChosenMethod],
+        budget: Budget,
+        progress: Progress = silent,
     ) -> CheckedSynthesis:
         """Return what the synthesis would do, as `synthesize` checks it."""
         return check_synthesis(data, *public)

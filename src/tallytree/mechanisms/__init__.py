@@ -33,6 +33,7 @@ from tallytree.mechanisms import count_of_counts, pgsr, tallytree
 from tallytree.mechanisms.budget_allocation import Shares
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
+from tallytree.mechanisms.noise_choice import choose_noise
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.privacy.neighbours import Neighbours, View
@@ -118,13 +119,16 @@ def prepare(
     spending.
 
     `priority` takes the place of shares. A mechanism that measures only leaves takes no shares, and acts as `leaves`
-    asks.
+    asks. An ε with a δ is spent on the noise that `choose_noise` finds.
     """
     chosen = choose(mechanism, neighbours, options)
     chosen = chosen.suited_to(neighbours, hierarchy, totals)
     priority = None if chosen.leaves_only and priority == "leaves" else priority
-    shares = chosen.divided(hierarchy, shares, priority, budget)
-    plan = chosen.plan(hierarchy, budget, neighbours.unit, shares)
+
+    def plan_for(spent: Budget) -> Plan:
+        return chosen.plan(hierarchy, spent, neighbours.unit, chosen.divided(hierarchy, shares, priority, spent))
+
+    plan = choose_noise(plan_for, budget, neighbours, hierarchy)
     try:
         chosen.check(neighbours, hierarchy, plan)
     except SpecError:

@@ -184,15 +184,15 @@ def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:
     return found
 
 
-def predicted_leaf_error(plan: Plan, neighbours: Neighbours, hierarchy: Hierarchy) -> float:
-    """Return the expected error of one number of the lowest level: see the model."""
+def predicted_errors(plan: Plan, neighbours: Neighbours, hierarchy: Hierarchy) -> list[float]:
+    """Return the expected error of one number on each level: see the model."""
     asked = [query for query in plan.branches[-1].queries if query.view not in BESIDE_SIZES]
     shares = [0.0] * hierarchy.depth
     for query in asked:
         shares[query.level] = max(shares[query.level], float(query.share))
     regions = [int(count) for count in np.diff(hierarchy.level_starts)]
     sensitivity = neighbours.sensitivity(asked[-1].view, regions[-1])
-    return level_errors(regions, _noise(plan.budget, sensitivity), shares)[-1]
+    return level_errors(regions, _noise(plan.budget, sensitivity), shares)
 
 
 def hardly_noisy(budget: Budget) -> bool:

@@ -27,6 +27,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
 from tallytree.mechanisms import MECHANISMS, Mechanism, choose, noise_ratio
 from tallytree.mechanisms.budget_allocation import Priority, Shares, choose_shares, level_shares
+from tallytree.mechanisms.noise_choice import noise_in_words
 from tallytree.mechanisms.tallytree import FIRST_SHARE
 from tallytree.planning.goals import Suggestion, suggest
 from tallytree.planning.prior import ExpectedCounts, Prior, sum_up
@@ -40,7 +41,7 @@ from tallytree.planning.simulation import (
     name_levels,
     simulate_releases,
 )
-from tallytree.privacy.budget import Budget
+from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.relations import describe_relation
@@ -437,7 +438,7 @@ def predict_errors(
         spent = _spent(likely, hierarchy, neighbours.max_size)
         for depth, level in enumerate(name_levels(hierarchy)):
             errors = (*_mean(found.l1[number, :, depth]), *_mean(found.emd[number, :, depth]))
-            about = scenario.mechanism.name, split, spent, scenario.budget, level, depth
+            about = scenario.mechanism.name, split, spent, scenario.asked or scenario.budget, level, depth
             width = widths[depth] if depth < len(widths) else None
             reach, none = float(found.reach[number, depth]), float(found.published_as_none[number, depth])
             predictions.append(Prediction(*about, *errors, width, reach, none))
@@ -459,6 +460,7 @@ def _scenarios(
     names, skipped = alternatives.candidates(facts.neighbours)
     rows: list[Row] = []
     branches: dict[str, None] = {}
+    noises: dict[Budget, str] = {}
     for name in names:
         given = alternatives.options.get(name) or {}
         try:
@@ -468,13 +470,15 @@ def _scenarios(
                 rows.append((scenario, split, _choose_likely_branch(asked, expected)))
                 if asked.branch_rule is not None:
                     branches[_describe_branch(scenario.mechanism, rows[-1][2])] = None
+                if budget not in noises and (why := noise_in_words(rows[-1][2], facts.neighbours, facts.hierarchy)):
+                    noises[budget] = f"{name} with ε = {as_decimal(budget.epsilon or asked.budget.amount)}: {why}"
         except (SpecError, BudgetError) as error:
             if given or alternatives.named:
                 raise
             skipped[name] = str(error)
     if not rows:
         raise SpecError("no mechanism can be released on such data: " + "; ".join(skipped.values()))
-    return rows, skipped, list(branches)
+    return rows, skipped, [*branches, *noises.values()]
 
 
 def find_useless_levels(
@@ -672,10 +676,11 @@ def draw_plan(
 
 def vary_budget(budget: Budget) -> list[Budget]:
     """Return the budget with smaller and larger ones of the same kind."""
-    stated = {"rho": budget.amount} if budget.epsilon is None else {"epsilon": budget.epsilon}
+    stated: dict[str, Any] = {"rho": budget.amount} if budget.epsilon is None else {"epsilon": budget.epsilon}
+    fixed: dict[str, Any] = {"delta": budget.delta, "noise": budget.noise}
     return [
         budget,
-        *(Budget(**{name: by * amount for name, amount in stated.items()}, delta=budget.delta) for by in TIMES),
+        *(Budget(**{name: by * amount for name, amount in stated.items()}, **fixed) for by in TIMES),
     ]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from statistics import NormalDist
@@ -59,8 +59,9 @@ class Scenario:
     """A mechanism with all its settings, a budget and its allocation over the levels."""
 
     mechanism: Mechanism
-    budget: Budget
+    budget: Budget  # with its noise decided
     shares: Shares | None
+    asked: Budget | None = None  # the budget as it was given, if another one follows from it
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class PublicFacts:
             shares=shares,
             priority=priority,
         )
-        return self.scenario(chosen, budget, shares, priority), asked
+        return replace(self.scenario(chosen, asked.budget, shares, priority), asked=budget), asked
 
 
 @dataclass(frozen=True)

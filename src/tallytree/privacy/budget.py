@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, Inexact, localcontext
 from fractions import Fraction
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, get_args
 
 from tallytree.core.arguments import told
 from tallytree.core.errors import BudgetError
@@ -27,6 +28,7 @@ from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise import NoiseKind
 
 Currency = Literal["epsilon", "rho"]
+Spending = Literal["laplace", "gaussian", "zcdp"]
 Number = Fraction | Decimal | int | float | str  # or a number of NumPy
 
 NOISE_FOR: dict[Currency, NoiseKind] = {"epsilon": "discrete_laplace", "rho": "discrete_gaussian"}
@@ -53,8 +55,9 @@ def exact(value: Number, what: str) -> Fraction:
 class Budget:
     """The privacy loss that may be spent: a pure ε, a ρ, or an ε with a δ.
 
-    With a δ the budget is spent in ρ. This is the largest ρ that implies the (ε, δ) asked for, or the ρ given. If a ρ
-    is given, δ only says at which δ its ε is reported.
+    If a ρ is given, δ only says at which δ its ε is reported. An ε with a δ allows both kinds of noise: Laplace noise
+    spends the ε and no δ; Gaussian noise spends the largest ρ that is proved to imply the ε and the δ. A release takes
+    the noise with the smaller predicted error, unless `noise` says which.
 
     Parameters
     ----------
@@ -64,11 +67,14 @@ class Budget:
         ρ, instead of ε.
     delta : number or str, optional
         δ, less than 1.
+    noise : {"laplace", "gaussian", "zcdp"}, optional
+        The noise that an ε with a δ is spent on. "gaussian" counts its loss exactly where that is proved; "zcdp" is
+        Gaussian noise with the ρ of the general conversion.
 
     Raises
     ------
     BudgetError
-        If not exactly one of `epsilon` and `rho` is given, or a number is not positive.
+        If not exactly one of `epsilon` and `rho` is given, a number is not positive, or the noise does not fit.
 
     Examples
     --------
@@ -81,9 +87,15 @@ class Budget:
     epsilon: Fraction | None
     rho: Fraction | None
     delta: Fraction | None
+    noise: Spending | None
 
     def __init__(
-        self, epsilon: Number | None = None, *, rho: Number | None = None, delta: Number | None = None
+        self,
+        epsilon: Number | None = None,
+        *,
+        rho: Number | None = None,
+        delta: Number | None = None,
+        noise: Spending | None = None,
     ) -> None:
         if (epsilon is None) == (rho is None):
             raise BudgetError("give a budget as epsilon=…, as epsilon=… with delta=…, or as rho=… (with delta=…)")
@@ -92,11 +104,21 @@ class Budget:
         exact_delta = None if delta is None else _positive(delta, "delta")
         if exact_delta is not None and exact_delta >= 1:
             raise BudgetError(f"delta must be less than 1 (and far less than one over the population), not {delta}")
-        if exact_epsilon is not None and exact_delta is not None:
+        if noise is not None and (not isinstance(noise, str) or noise not in get_args(Spending)):
+            raise BudgetError(f"noise is {told(noise)}; expected {', '.join(get_args(Spending))}")
+        if noise in ("gaussian", "zcdp") and exact_rho is None and exact_delta is None:
+            raise BudgetError("Gaussian noise needs a delta (or a rho): epsilon alone is spent on Laplace noise")
+        if noise == "laplace" and exact_epsilon is None:
+            raise BudgetError("Laplace noise needs an epsilon: rho is spent on Gaussian noise")
+        if exact_epsilon is not None and exact_delta is not None and noise != "laplace":
             exact_rho = largest_rho(exact_epsilon, exact_delta)
-        object.__setattr__(self, "epsilon", exact_epsilon)
-        object.__setattr__(self, "rho", exact_rho)
-        object.__setattr__(self, "delta", exact_delta)
+        self._set(exact_epsilon, exact_rho, exact_delta, noise)
+
+    def _set(
+        self, epsilon: Fraction | None, rho: Fraction | None, delta: Fraction | None, noise: Spending | None
+    ) -> None:
+        for name, value in {"epsilon": epsilon, "rho": rho, "delta": delta, "noise": noise}.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
@@ -125,9 +147,45 @@ class Budget:
         if isinstance(value, Budget):
             return value
         words = "a Budget, such as tallytree.Budget(epsilon=1) or tallytree.Budget(rho='0.1')"
-        if not isinstance(value, Mapping) or not set(value) <= {"epsilon", "rho", "delta"}:
+        if not isinstance(value, Mapping) or not set(value) <= {"epsilon", "rho", "delta", "noise"}:
             raise BudgetError(f"budget is {told(value)}; expected {words}")
         return cls(**value)
+
+    def accounted(self, rho: Fraction) -> Budget:
+        """Return this (ε, δ) budget, spent on Gaussian noise in a ρ that `privacy.exact_accounting` found."""
+        assert self.epsilon is not None
+        assert self.delta is not None
+        budget = Budget(epsilon=self.epsilon, delta=self.delta, noise="gaussian")
+        if rho < budget.amount:
+            raise BudgetError("the rho of an (epsilon, delta) budget does not follow from them")
+        budget._set(self.epsilon, rho, self.delta, "gaussian")
+        return budget
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether an ε with a δ leaves the noise to be chosen."""
+        return self.epsilon is not None and self.delta is not None and self.noise is None
+
+    @property
+    def is_accounted(self) -> bool:
+        """Return whether ε and δ rest on exact accounting of the noise, and not on ρ alone."""
+        if self.noise != "gaussian" or self.epsilon is None or self.delta is None:
+            return False
+        return self.amount > largest_rho(self.epsilon, self.delta)
+
+    def held_in(self, currency: Currency | None) -> Budget:
+        """Return this budget as a ledger kept in `currency` is charged for it: the ledger decides an open noise.
+
+        A ledger in ε cannot pay for Gaussian noise. In a ledger in ρ, Laplace noise costs far more than Gaussian noise
+        with the same ε, and exact accounting buys less noise with a larger ρ; so the ρ of the conversion is spent.
+
+        >>> Budget(epsilon=1, delta="1e-9").held_in("epsilon").amount
+        Fraction(1, 1)
+        """
+        if currency is None or not (self.is_open or (self.noise == "gaussian" and currency == "rho")):
+            return self
+        noise: Spending = "laplace" if currency == "epsilon" else "zcdp"
+        return self if self.epsilon is None else Budget(epsilon=self.epsilon, delta=self.delta, noise=noise)
 
     @property
     def currency(self) -> Currency:
@@ -180,14 +238,14 @@ class Budget:
         """
         given = {"epsilon": self.epsilon, "rho": self.rho if self.epsilon is None else None, "delta": self.delta}
         shown = {name: value for name, value in given.items() if value is not None}
-        texts = (f"{name}={value if value.denominator == 1 else repr(str(value))}" for name, value in shown.items())
-        return f"Budget({', '.join(texts)})"
+        texts = [f"{name}={value if value.denominator == 1 else repr(str(value))}" for name, value in shown.items()]
+        return f"Budget({', '.join(texts + ([f'noise={self.noise!r}'] if self.noise else []))})"
 
     def __str__(self) -> str:
         parts = []
         if self.epsilon is not None:
             parts.append(f"ε = {as_decimal(self.epsilon)}")
-        if self.delta is not None:
+        if self.delta is not None and self.rho is not None:
             parts.append(f"δ = {as_decimal(self.delta)}")
         if self.rho is not None:
             parts.append(f"ρ = {as_decimal(self.rho)}")
@@ -195,11 +253,14 @@ class Budget:
 
     def to_json(self) -> dict[str, str | None]:
         """Return exact texts; `from_json` reads them back."""
-        return {name: None if value is None else str(value) for name, value in vars(self).items()}
+        stated = {name: None if value is None else str(value) for name, value in vars(self).items()}
+        return {name: value for name, value in stated.items() if name != "noise" or value is not None}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Budget:
-        """Read what `to_json` returned; the ρ of an (ε, δ) budget is recomputed and must agree.
+        """Read what `to_json` returned; the ρ of an (ε, δ) budget is recomputed.
+
+        It must agree. For "gaussian" it may be larger: then `privacy.exact_accounting.check_accounted` must prove it.
 
         Parameters
         ----------
@@ -216,12 +277,14 @@ class Budget:
         BudgetError
             If the ρ does not follow from ε and δ.
         """
-        if values["epsilon"] is not None and values["delta"] is not None:
-            budget = cls(epsilon=values["epsilon"], delta=values["delta"])
-            if str(budget.rho) != values["rho"]:
-                raise BudgetError("the rho of an (epsilon, delta) budget does not follow from them")
-            return budget
-        return cls(epsilon=values["epsilon"], rho=values["rho"], delta=values["delta"])
+        if values["epsilon"] is None or values["delta"] is None:
+            return cls(**values)
+        budget = cls(**{**values, "rho": None})
+        if budget.noise == "gaussian":
+            budget = budget.accounted(Fraction(values["rho"]))
+        if (None if budget.rho is None else str(budget.rho)) != values["rho"]:
+            raise BudgetError("the rho of an (epsilon, delta) budget does not follow from them")
+        return budget
 
 
 def cost_of(noise: NoiseKind, sensitivity: Sensitivity, scale: Fraction) -> Fraction:
@@ -255,6 +318,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
         return max(Fraction(0), _rounded(a * ball(rho) - log_terms, up=True))
 
 
+@lru_cache(maxsize=256)
 def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return a ρ, rounded down, such that ρ-zCDP implies (ε, δ)-DP; as large as the bound allows.
 

@@ -69,6 +69,12 @@ class Charge(NamedTuple):
         """What the ledger is asked for."""
         return Expense(name, budget, neighbours, fingerprint, self.same_data, self.changed_files)
 
+    def held(self, name: str | None, budget: Budget) -> Budget:
+        """The budget as the account is charged for it: the account decides an open choice of noise."""
+        if self.ledger is None or name is None or budget.delta is None or budget.epsilon is None:
+            return budget
+        return budget.held_in(self.ledger.account(name).currency)
+
 
 UNPAID = Charge()
 

@@ -52,6 +52,7 @@ from tallytree.core.kernels import kernel
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import at_least, entities
 from tallytree.privacy.budget import NOISE_FOR, Budget, as_decimal, scale_for
+from tallytree.privacy.exact_accounting import check_accounted
 from tallytree.privacy.journal import Journal, Reservation, Round, Values
 from tallytree.privacy.ledger import UNPAID, Charge, Ledger, Receipt
 from tallytree.privacy.measurements import DeriveFacts, Measurement, Measurements, list_starts
@@ -198,7 +199,7 @@ def measure(
     plan: Plan,
     *,
     ledger: Ledger | None = None,
-    noise: NoiseSource = "tallytree",
+    noise_source: NoiseSource = "tallytree",
     derive_facts: DeriveFacts | None = None,
     same_data: bool = False,
     changed_files: bool = False,
@@ -218,7 +219,7 @@ def measure(
         What to measure, with which share of the budget.
     ledger : Ledger, optional
         The ledger that pays.
-    noise : {"tallytree", "opendp"}, default "tallytree"
+    noise_source : {"tallytree", "opendp"}, default "tallytree"
         The library that draws the noise.
     derive_facts : callable, optional
         Turns measured totals and a measured largest size into the ones that the other queries use.
@@ -242,7 +243,7 @@ def measure(
     """
     charge = Charge(ledger, same_data, changed_files)
     return measure_with(
-        cryptographic(noise), group_sizes, plan, derive_facts=derive_facts, charge=charge, journal=journal
+        cryptographic(noise_source), group_sizes, plan, derive_facts=derive_facts, charge=charge, journal=journal
     )
 
 
@@ -268,6 +269,8 @@ def measure_with(
         return Measurement(*facts, values=np.empty(0, np.int64), sizes=query.sizes, summed=query.summed)
 
     branches = [[asked(query) for query in branch.queries] for branch in plan.branches]
+    for queries in branches:
+        check_accounted(plan.budget, queries)
     first = [one for one in branches[0] if one.view in FIRST]
     journal = Journal(None) if journal is None else journal
     before = journal.first_stage() if first else None

@@ -60,6 +60,11 @@ def guarantee(budget: Budget) -> str:
     if budget.currency == "epsilon":
         return f"differentially private with ε = {as_decimal(budget.amount)}"
     text = f"zero-concentrated differentially private with ρ = {as_decimal(budget.amount)}"
+    if budget.is_accounted and budget.epsilon is not None and budget.delta is not None:
+        return (
+            f"(ε, δ)-differentially private with ε = {as_decimal(budget.epsilon)} at δ = {as_decimal(budget.delta)} "
+            f"(its Gaussian noise is accounted for exactly), and {text}"
+        )
     if budget.delta is not None:
         epsilon = budget.epsilon if budget.epsilon is not None else epsilon_of(budget.amount, budget.delta)
         text += (

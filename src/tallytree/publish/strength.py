@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms import Mechanism
-from tallytree.mechanisms.budget_allocation import Shares, predicted_leaf_error
+from tallytree.mechanisms.budget_allocation import Shares
+from tallytree.mechanisms.noise_choice import error_ratio
 from tallytree.privacy.budget import Budget, as_decimal, epsilon_of
 from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Plan
@@ -43,7 +44,7 @@ def weaknesses(budget: Budget, groups: int | None = None) -> list[str]:
             f"ε = {as_decimal(epsilon)}{at} protects little: a result may be more than {times} times as likely with "
             "one unit's data as without them. Usual values lie between 0.1 and 10."
         )
-    if budget.delta is not None and budget.delta > LARGEST_DELTA:
+    if budget.delta is not None and budget.noise != "laplace" and budget.delta > LARGEST_DELTA:
         found.append(
             f"δ = {as_decimal(budget.delta)} is large: with that probability the bound ε may not hold. Use "
             f"{as_decimal(LARGEST_DELTA)} or less."
@@ -76,15 +77,14 @@ def warn_of_plan(
             f"release uses the mechanism {mechanism.name}."
         )
     budget = plan.budget
-    if budget.epsilon is not None and budget.delta is not None:
+    if budget.epsilon is not None and budget.noise in ("gaussian", "zcdp"):
         pure = Budget(epsilon=budget.epsilon)
         laplace = mechanism.plan(hierarchy, pure, neighbours.unit, mechanism.divided(hierarchy, shares, priority, pure))
-        gaussian, other = (predicted_leaf_error(one, neighbours, hierarchy) for one in (plan, laplace))
-        if gaussian > LEAST_RATIO * other:
+        if (ratio := error_ratio(plan, laplace, neighbours, hierarchy)) > LEAST_RATIO:
             found.append(
-                f"with delta = {as_decimal(budget.delta)} the noise is Gaussian. At level {hierarchy.levels[-1]!r} its "
-                f"predicted error is {gaussian / other:.1f} times that of Laplace noise at epsilon = "
-                f"{as_decimal(budget.epsilon)}, which protects at least as well. Leave out delta to use Laplace noise."
+                f"the predicted error with Gaussian noise is {ratio:.1f} times that of Laplace noise at epsilon = "
+                f"{as_decimal(budget.epsilon)}, which protects at least as well (but costs more in a ledger kept in "
+                'rho). Set noise = "laplace", or leave out delta, to use Laplace noise.'
             )
     for text in found:
         warnings.warn(text, PlanWarning, stacklevel=3)

@@ -178,9 +178,9 @@ def test_noise_that_would_not_fit_is_refused_before_anything_is_spent(tmp_path, 
     for budget in (Budget(epsilon="1e-40"), Budget(rho="1e-30")):
         for noise in ("tallytree", "opendp"):
             with pytest.raises(SpecError, match=r"the most that is supported|may not fit into 64-bit integers"):
-                made(budget=budget, noise=noise, ledger=None)
+                made(budget=budget, noise_source=noise, ledger=None)
             with pytest.raises((SpecError, BudgetError)):
-                made(budget=budget, noise=noise)
+                made(budget=budget, noise_source=noise)
     assert not spendings(ledger)
     assert not (tmp_path / "kept").exists()
 

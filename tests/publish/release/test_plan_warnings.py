@@ -17,10 +17,12 @@ def private_of(*regions):
     return GroupSizes(tree, 5, Sealed(np.random.default_rng(1).integers(0, 9, (tree.leaf_count, 5))))
 
 
-def test_a_budget_with_a_delta_warns_how_much_worse_its_gaussian_noise_is():
+@pytest.mark.parametrize("noise", ["gaussian", "zcdp"])
+def test_gaussian_noise_that_was_asked_for_warns_how_much_worse_it_is(noise):
     private = private_of(51, 3060)
-    with pytest.warns(PlanWarning, match=r"predicted error is 3\.\d times that of Laplace noise at epsilon = 1"):
-        tt.release(private, budget=tt.Budget(epsilon=1, delta="1e-9"), unit="one_entity", intervals="none")
+    budget = tt.Budget(epsilon=1, delta="1e-9", noise=noise)
+    with pytest.warns(PlanWarning, match=r"Gaussian noise is 2\.\d times that of Laplace noise at epsilon = 1"):
+        tt.release(private, budget=budget, unit="one_entity", intervals="none")
 
 
 def test_gaussian_noise_that_is_not_worse_passes_without_a_warning():
@@ -29,6 +31,7 @@ def test_gaussian_noise_that_is_not_worse_passes_without_a_warning():
         tt.release(private_of(3, 9), budget=tt.Budget(rho="0.1"), unit="one_entity", intervals="none")
         many = {"budget": tt.Budget(epsilon="0.3", delta="1e-5"), "unit": "one_group", "intervals": "none"}
         tt.release(private_of(*[2**level for level in range(1, 13)]), **many)
+        tt.release(private_of(51, 3060), budget=tt.Budget(epsilon=1, delta="1e-9"), unit="one_entity", intervals="none")
 
 
 def test_a_row_with_a_quantity_is_what_one_entity_protects_and_the_user_is_told():

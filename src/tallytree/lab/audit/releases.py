@@ -462,6 +462,8 @@ def spec(setting: Setting, states: int, *, ledger: bool = True) -> str:
     levels = list(region_table(states, one_region=setting.one_region))
     arguments = setting.arguments(hierarchy.depth)
     budget = {key: value for key, value in setting.budget.to_json().items() if value is not None}
+    if "epsilon" in budget:
+        budget.pop("rho", None)  # it follows from ε and δ
     sections: dict[str, dict[str, Any]] = {
         "regions": {"table": "regions.csv", "levels": levels},
         "data": {

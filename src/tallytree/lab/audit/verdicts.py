@@ -171,7 +171,7 @@ def stated(budget: Budget) -> tuple[float, float]:
     """Return the ε that a budget states, and the δ at which it holds."""
     if budget.rho is None or budget.delta is None:
         return float(budget.amount), 0.0
-    return float(epsilon_of(budget.rho, budget.delta)), float(budget.delta)
+    return float(budget.epsilon or epsilon_of(budget.rho, budget.delta)), float(budget.delta)
 
 
 def _failed(row: Row | BorderRow) -> bool:

@@ -15,12 +15,13 @@ from time import perf_counter
 import numpy as np
 
 from tallytree.core.arrays import Integers
-from tallytree.core.errors import ReleaseError
+from tallytree.core.errors import BudgetError, ReleaseError
 from tallytree.core.progress import Progress, in_percent
 from tallytree.estimate.checks import check_adding_up, magnitude
 from tallytree.estimate.intervals.interval import most_groups
 from tallytree.mechanisms import Mechanism, instead_of
 from tallytree.privacy.budget import NOISE_FOR
+from tallytree.privacy.exact_accounting import check_accounted
 from tallytree.privacy.measurements import FirstStageFacts
 from tallytree.privacy.noise import variance_of
 from tallytree.privacy.plan import FIRST
@@ -151,6 +152,10 @@ class ReleaseChecks(StoredFiles):
         at_each = shares_by_size(measurements)
         if (charged := max(at_each.values(), default=0) * budget.amount) != budget.amount:
             yield f"the charges add up to {charged}, not to the budget {budget.amount}"
+        try:
+            check_accounted(budget, measurements.measured)
+        except BudgetError as error:
+            yield str(error)
 
     def _noise_faults(self) -> Iterator[str]:
         for part in self.measurements.measured:

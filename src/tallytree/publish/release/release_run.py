@@ -97,7 +97,7 @@ def release(
     ledger: str | PathLike[str] | Ledger | None = None,
     same_data: bool = False,
     changed_files: bool = False,
-    noise: NoiseSource = "tallytree",
+    noise_source: NoiseSource = "tallytree",
     title: str | None = None,
     intervals: Which = "all",
     confidence: float = CONFIDENCE,
@@ -140,7 +140,7 @@ def release(
         linked. The privacy statement then names these accounts.
     changed_files : bool, default False
         Accept files that the account was not charged for before: the same data, corrected or in another format.
-    noise : {"tallytree", "opendp"}, default "tallytree"
+    noise_source : {"tallytree", "opendp"}, default "tallytree"
         The library that draws the noise.
     title : str, optional
         The title of the release.
@@ -186,12 +186,13 @@ def release(
     ['level', 'region', 'name', 'size', 'count']
     """
     publication = Publication.of(group_sizes, title, intervals, confidence, areas, about)
-    design = Design(Budget.of(budget), unit, mechanism, options, shares, priority, prior)
-    checked = check_release(group_sizes, design, publication, progress)
     charge = choose_charge(ledger, same_data=same_data, changed_files=changed_files)
+    spent = charge.held(group_sizes.name, Budget.of(budget))
+    design = Design(spent, unit, mechanism, options, shares, priority, prior)
+    checked = check_release(group_sizes, design, publication, progress)
     run = choose_folder(keep, charge.ledger)
     with explain_failures(run, design.budget, _how_to_go_on(run)):
-        return make_release(checked, charge, run, noise=noise, progress=progress)
+        return make_release(checked, charge, run, noise_source=noise_source, progress=progress)
 
 
 def _how_to_go_on(run: RunFolder | None) -> str:
@@ -236,7 +237,7 @@ def make_release(
     charge: Charge,
     run: RunFolder | None,
     *,
-    noise: NoiseSource = "tallytree",
+    noise_source: NoiseSource = "tallytree",
     progress: Progress = silent,
 ) -> Release:
     """Spend the budget: measure, store the measurements in the run's folder, and estimate."""
@@ -244,7 +245,7 @@ def make_release(
         measure,
         checked.group_sizes,
         checked.plan,
-        noise=noise,
+        noise_source=noise_source,
         derive_facts=checked.mechanism.derive_facts,
         **charge._asdict(),
     )

@@ -11,6 +11,7 @@ from tallytree.core.arrays import Integers
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import REACH_SHARE, SHORTER
 from tallytree.mechanisms import Mechanism
+from tallytree.mechanisms.noise_choice import measured_plan, noise_in_words
 from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Branch, Measurement, Measurements
 from tallytree.privacy.plan import Band, MeasurementQuery, shares_at_sizes
@@ -23,10 +24,12 @@ from tallytree.publish.statement import (
     LEDGER,
     NO_LEDGER,
     guarantee,
-    noise_in_words,
     resource,
     same_data_in_words,
     software,
+)
+from tallytree.publish.statement import (
+    noise_in_words as source_in_words,
 )
 from tallytree.publish.table import PARTITIONED
 
@@ -65,7 +68,7 @@ def privacy_statement(release: ReleaseContents) -> dict[str, Any]:
         "budget": measurements.budget.to_json(),
         "measurements": [described(part, measurements) for part in measurements.measured],
         **({} if (told := bands_in_words(measurements)) is None else {"bands_of_sizes": told}),
-        "noise": noise_in_words(measurements.noise_source),
+        "noise": source_in_words(measurements.noise_source),
         "public": public_facts(measurements),
         "truncation": truncation(measurements.neighbours) or None,
         "ledger": LEDGER if measurements.ledgered else NO_LEDGER,
@@ -202,6 +205,8 @@ def public_facts(measurements: Measurements) -> list[str]:
 def in_words(measurements: Measurements) -> str:
     """Return the guarantee in a few sentences."""
     text = f"This release is {guarantee(measurements.budget)}. {describe_relation(measurements.neighbours)}"
+    if why := noise_choice(measurements):
+        text += f" {why}"
     if told := truncation(measurements.neighbours):
         text += f" {told}"
     if not measurements.ledgered:
@@ -212,7 +217,13 @@ def in_words(measurements: Measurements) -> str:
 def privacy_note(measurements: Measurements) -> str:
     """Return how the numbers are protected, in two sentences."""
     words = guarantee(measurements.budget)
-    return f"{words[:1].upper()}{words[1:]}. {describe_relation(measurements.neighbours)}"
+    why = noise_choice(measurements)
+    return f"{words[:1].upper()}{words[1:]}. {describe_relation(measurements.neighbours)}{f' {why}' if why else ''}"
+
+
+def noise_choice(measurements: Measurements) -> str | None:
+    """Return which noise was used and why, in one sentence; None if there was no choice."""
+    return noise_in_words(measured_plan(measurements), measurements.neighbours, measurements.hierarchy)
 
 
 def public_totals(measurements: Measurements) -> Integers | None:
