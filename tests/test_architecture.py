@@ -343,20 +343,20 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 MOST_CODE_LINES = {
     "core and domain": 2_473,
     "tables": 3_108,
-    "privacy": 3_014,
+    "privacy": 3_165,
     "estimate": 4_725,
-    "mechanisms": 1_659,
-    "synthesis": 2_482,
-    "planning": 1_485,
-    "publish": 7_868,
+    "mechanisms": 1_710,
+    "synthesis": 2_445,
+    "planning": 1_491,
+    "publish": 7_838,
     "demo": 168,
-    "lab": 5_001,
-    "command": 3_683,
+    "lab": 5_045,
+    "command": 3_701,
 }
-MOST_MODULES = 198
+MOST_MODULES = 200
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (32, 4_552)  # modules, code lines
+MOST_TO_READ = (33, 4_703)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
@@ -367,7 +367,7 @@ THEOREM_CORE = (
     "privacy.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 1_632
+MOST_IN_THE_CORE = 1_779
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES: set[str] = set()
