@@ -152,7 +152,23 @@ class Budget:
         return cls(**value)
 
     def accounted(self, rho: Fraction) -> Budget:
-        """Return this (ε, δ) budget, spent on Gaussian noise in a ρ that `privacy.exact_accounting` found."""
+        """Return this (ε, δ) budget, spent on Gaussian noise in a ρ that `privacy.exact_accounting` found.
+
+        Parameters
+        ----------
+        rho : Fraction
+            The ρ, not less than that of the conversion.
+
+        Returns
+        -------
+        Budget
+            The budget.
+
+        Raises
+        ------
+        BudgetError
+            If the ρ is less.
+        """
         assert self.epsilon is not None
         assert self.delta is not None
         budget = Budget(epsilon=self.epsilon, delta=self.delta, noise="gaussian")
@@ -179,6 +195,18 @@ class Budget:
         A ledger in ε cannot pay for Gaussian noise. In a ledger in ρ, Laplace noise costs far more than Gaussian noise
         with the same ε, and exact accounting buys less noise with a larger ρ; so the ρ of the conversion is spent.
 
+        Parameters
+        ----------
+        currency : {"epsilon", "rho"} or None
+            What the account is kept in; None without a ledger.
+
+        Returns
+        -------
+        Budget
+            The budget.
+
+        Examples
+        --------
         >>> Budget(epsilon=1, delta="1e-9").held_in("epsilon").amount
         Fraction(1, 1)
         """
