@@ -9,6 +9,8 @@ import pytest
 
 import tallytree as tt
 from tallytree.demo.country import make_country
+from tallytree.publish.release.areas import areas_to_publish
+from tallytree.publish.release.release_run import Publication, estimate_release
 from tallytree.publish.report.synthesis_page import make_synthesis_page
 from tests.publish.report.worlds import ATTACK, NAMES, released, squares
 from tests.synthesis.made_up import made_up
@@ -81,6 +83,19 @@ def demo(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def with_areas(demo, tmp_path_factory):
+    """The same with areas of two kinds, forty of them of one kind."""
+    loaded = tt.Release.load(demo)
+    counties = loaded.hierarchy.regions.ids[-120:]
+    many = {f"District {number}": counties[3 * number : 3 * number + 5] for number in range(39)}
+    areas = {"districts": {**many, ATTACK: counties[:2]}, "coasts": {"Coast": counties[::7]}}
+    published = areas_to_publish(areas, loaded.hierarchy, len(loaded.sizes) + 1)
+    made = estimate_release(loaded.measurements, loaded.made_by, Publication("Areas", "guaranteed", areas=published))
+    path = tmp_path_factory.mktemp("areas") / "page.html"
+    return made, made.report(groups="households", entities="persons").save(path)
+
+
+@pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
     """A release whose regions have names that would like to be markup."""
     folder = tmp_path_factory.mktemp("attacked")
@@ -129,7 +144,7 @@ def test_the_tree_is_walked_by_keyboard_alone(opened, demo):
     page.focus("#path button")
     page.keyboard.press("Enter")
     assert page.locator("#region-name").inner_text() == "Tallia, nation"
-    page.focus("#below button")
+    page.focus("#below tbody button")
     page.keyboard.press("Enter")
     assert page.locator("#region-name").inner_text().endswith(", state")
     assert page.locator("#path li").count() == 2
@@ -151,6 +166,83 @@ def test_the_tables_to_take_away_and_on_the_page_are_those_of_the_release(opened
     with (demo / "counts.csv").open(encoding="utf-8", newline="") as file:
         owned = [row["count"] for row in csv.DictReader(file) if (row["region"], row["tenure"]) == ("Tallia", "owned")]
     assert [text.replace(",", "") for text in shown] == owned
+
+
+ON_A_PHONE = ("#whole", "#region-sizes", "#below", "#area-list", "#differences")
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_on_a_phone_every_number_is_on_the_screen_with_its_interval(opened, with_areas, width):
+    page = opened(with_areas[1], width=width)
+    for table in ON_A_PHONE:
+        for cell in page.locator(f"{table} tbody tr").all()[:5]:
+            for one in cell.locator("td.n").all()[:3]:
+                if one.is_visible():
+                    box = one.bounding_box()
+                    assert box["x"] >= 0
+                    assert box["x"] + box["width"] <= width, table
+    assert " to " in page.locator("#below tbody tr td.n").first.inner_text()
+    assert " to " in page.locator("#area-list tbody tr td.n").first.inner_text()
+    assert page.locator("#area-list tbody tr").first.locator("td.n").last.inner_text().count(" to ") == 1
+
+
+def test_a_table_that_is_wider_than_the_screen_says_so_and_keeps_its_first_column(opened, with_areas):
+    page = opened(with_areas[1], width=390)
+    for box in page.locator(".wide:visible").all():
+        cut = box.evaluate("box => box.scrollWidth > box.clientWidth + 1")
+        cue = box.locator("xpath=preceding-sibling::p[contains(@class, 'swipe')][1]")
+        assert cue.is_visible() == cut
+    levels = page.locator(".wide", has=page.locator("#levels"))
+    assert "cut" in levels.get_attribute("class")
+    levels.evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+    page.wait_for_function("!document.querySelector('#levels').parentElement.classList.contains('cut')")
+    assert page.locator("#levels tbody th").first.bounding_box()["x"] >= 0
+    desk = opened(with_areas[1], width=1280)
+    assert desk.locator(".swipe:visible").count() == 0
+
+
+def numbers_of(page, table, column):
+    cells = page.locator(f"{table} tbody tr td.n:nth-child({column})").all_inner_texts()
+    return [float(text.split("\n")[0].replace(",", "")) for text in cells]
+
+
+def test_lists_are_sorted_and_searched(opened, with_areas):
+    page = opened(with_areas[1])
+    table = with_areas[0].area_table().to_pylist()
+    totals = {}
+    for row in table:
+        if row["kind"] == "districts" and row["tenure"] == "all":
+            totals[row["area"]] = totals.get(row["area"], 0) + row["count"]
+    assert numbers_of(page, "#area-list", 3) == list(totals.values())
+    for again, order in ((False, sorted(totals.values())), (True, sorted(totals.values(), reverse=True))):
+        page.click("#area-list thead button >> nth=1")
+        shown = numbers_of(page, "#area-list", 3)
+        assert shown == sorted(totals.values(), reverse=not again)
+        assert sorted(shown) == sorted(order)
+    assert page.locator("#area-list th").nth(2).get_attribute("aria-sort") == "ascending"
+    page.click("#area-list thead button >> nth=0")
+    names = page.locator("#area-list tbody th").all_inner_texts()
+    assert names[1:4] == ["District 0", "District 1", "District 2"]
+    page.fill("#area-list-find", "district 1")
+    assert page.locator("#area-list tbody th").all_inner_texts() == [f"District {n}" for n in (1, *range(10, 20))]
+    assert page.locator("#area-list-note").inner_text().startswith("11 of 40.")
+    page.select_option("#kind", label="coasts")
+    assert page.locator("#area-list tbody th").all_inner_texts() == ["Coast"]
+    assert not page.locator("#area-list-find").is_visible()
+
+
+def test_an_area_is_found_and_shown_with_its_sizes(opened, with_areas):
+    page = opened(with_areas[1])
+    page.fill("#search", "coast")
+    page.keyboard.press("Enter")
+    assert page.locator("#region-name").inner_text() == "Coast, coasts"
+    rows = [row for row in with_areas[0].area_table().to_pylist() if (row["area"], row["tenure"]) == ("Coast", "all")]
+    assert numbers_of(page, "#region-sizes", 3) == [row["count"] for row in rows]
+    shown = page.locator("#region-sizes td.ends").all_inner_texts()
+    assert shown == [f"{row['lower']:,} to {row['upper']:,}" for row in rows]
+    page.fill("#search", ATTACK)
+    page.keyboard.press("Enter")
+    assert page.locator("#region-name").inner_text() == f"{ATTACK}, districts"
 
 
 def test_an_attack_in_a_name_is_shown_as_text(opened, attacked, tmp_path):
@@ -191,7 +283,11 @@ def test_the_map_is_coloured_by_what_is_chosen_with_its_numbers_in_a_table(opene
     after = page.locator("#drawing path.area").evaluate_all("areas => areas.map((area) => area.getAttribute('class'))")
     assert before != after
     page.click("summary")
+    assert page.locator("#map-table tbody tr").count() == 50
+    for _ in range(2):
+        page.click("#map-table-more")
     assert page.locator("#map-table tbody tr").count() == 120
+    assert not page.locator("#map-table-more").is_visible()
     assert "size 1" in page.locator("#map-table thead").inner_text()
     page.locator("#area-7").dispatch_event("click")
     assert page.locator("#region-name").inner_text().endswith(", county")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 from html import unescape
 
 import numpy as np
@@ -72,6 +73,68 @@ def test_the_embedded_numbers_are_those_of_the_tables(public):
     for region, row in enumerate(release.entities_table().to_pylist()):
         assert data["entities"][region] == [row["entities"]]
         assert data["entity_ends"]["lower"][region] == [row["lower"]]
+
+
+AREAS = {
+    "districts": {"Mixed": ["county 0", "county 4"], SCRIPT: ["West", "East"]},
+    "wards": {"One": ["East"]},
+}
+ABOUT = {"publisher": f"Office {ATTACK}", "reference_date": "2025-03-31", "licence": "CC-BY-4.0", "source": "Register"}
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_areas_are_embedded_after_the_regions_with_the_numbers_of_their_table(public):
+    release = released(public_totals=public, areas=AREAS)
+    data = data_in(release.report())
+    first, width = data["regions"], len(data["classes"])
+    assert data["ids"][:first] == list(release.hierarchy.regions.ids)
+    assert data["names"][first:] == ["Mixed", SCRIPT, "One"]
+    for number, row in enumerate(release.area_table().to_pylist()):
+        place, size = first + number // width, number % width
+        assert data["levels"][data["level"][place]] == row["kind"]
+        assert data["count"][place][size] == row["count"]
+        for name in data["columns"]:
+            sign = -1 if name.endswith("lower") else 1
+            assert row["count"] + sign * data["ends"][name][place][size] == row[name]
+    assert data["entities"][first + 1] == data["entities"][0]  # this area is the whole
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_averages_and_numbers_of_groups_have_the_intervals_of_their_queries(public):
+    release = released(public_totals=public, areas=AREAS)
+    data = data_in(release.report())
+    ends = data["place_ends"]
+    places = [*release.hierarchy.regions.ids, *release.areas]
+    for place, (mean, groups) in enumerate(zip(ends["mean"], ends["groups"], strict=True)):
+        low, high = release.mean_size(places[place], typical=False).guaranteed
+        assert mean[0] <= 100 * max(low, 0) < mean[0] + 1
+        assert mean[1] - 1 < 100 * min(high, release.sizes[-1]) <= mean[1]
+        answer = release.estimate(places[place], typical=False)
+        assert groups == ([-1, -1] if public else list(answer.guaranteed))
+
+
+def test_a_page_names_the_publisher_and_the_dates_and_says_how_to_cite_it(release, tmp_path):
+    made = released(about=ABOUT)
+    made.save(tmp_path / "release")
+    html = read_release_page(tmp_path / "release").html
+    assert "<img" not in html
+    text = unescape(html)
+    today = date.today()
+    assert f"Published by Office {ATTACK} · Reference date: 31 March 2025" in text
+    assert f"Made on {today.day} {today:%B} {today.year} by tallytree" in text
+    assert "Licence: CC-BY-4.0" in text
+    assert f"Office {ATTACK}. Homes by size (2025-03-31). Release {made.release_id[:16]}, made with" in text
+    assert "Published by" not in release.report().html
+
+
+def test_the_numbers_at_the_top_have_their_unit_their_interval_and_the_cut_off(release):
+    cards = unescape(re.search(r'<ul class="facts">(.*?)</ul>', release.report().html, re.DOTALL)[1])
+    groups, entities = release.estimate(None, typical=False), release.entities_table().to_pylist()[0]
+    assert f"<b>{release.total:,} groups</b>{groups.guaranteed[0]:,} to {groups.guaranteed[1]:,} with 95 %" in cards
+    assert f"<b>{entities['entities']:,} entities</b>" in cards
+    assert cards.count("sizes above 6 counted as 6") == 2
+    public = released(public_totals=True).report().html
+    assert "a public number, without noise" in public
 
 
 def test_where_there_is_no_room_the_largest_regions_are_embedded_with_those_above_them(release):

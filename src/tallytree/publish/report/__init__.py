@@ -17,6 +17,7 @@ import secrets
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from html import escape
 from os import PathLike
@@ -34,6 +35,10 @@ TEMPLATES = Path(__file__).parent / "templates"
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 LONGEST = 60  # characters of a word for groups or entities
 BAR_WIDTH = 1000  # of the drawing of a bar, on any screen
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 NOTHING = "–"  # stands for a number that does not exist
 
 
@@ -95,7 +100,8 @@ def render_page(template: str, values: Mapping[str, Any], *, data: Any = None) -
         "form-action 'none'"
     )
     text = {"style": Markup(style), "script": Markup(script), "data": None if data is None else Markup(embed(data))}
-    body = _environment().get_template(template).render(**values, **text, policy=policy, version=VERSION)
+    facts = {"policy": policy, "version": VERSION, "made": format_date(date.today())}
+    body = _environment().get_template(template).render(**values, **text, **facts)
     return Page(f"{PAGE_MARK.decode()}\n{body}\n")
 
 
@@ -124,6 +130,15 @@ def format_percent(share: float) -> str:
     if value == 0:
         return "0 %"
     return f"{value:.1f} %" if value >= 0.95 else f"{value:.1g} %"
+
+
+def format_date(day: date) -> str:
+    """Format a date for people.
+
+    >>> format_date(date(2026, 11, 9))
+    '9 November 2026'
+    """
+    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
 def format_about(value: float) -> str:
@@ -161,8 +176,9 @@ FILTERS = {
     "percent": format_percent,
     "about": lambda value: NOTHING if value is None else format_about(value),
     "axis_end": axis_end,
-    "between": lambda ends: NOTHING if ends is None else f"{ends[0]:,.0f} to {ends[1]:,.0f}",
+    "between": lambda ends, digits=0: NOTHING if ends is None else f"{ends[0]:,.{digits}f} to {ends[1]:,.{digits}f}",
     "join_words": join_words,
+    "period": lambda text: format_date(date.fromisoformat(text)) if text.count("-") == 2 else text,
     "place": place_on_bar,
     "plus_minus": lambda text: NOTHING if text in (None, NOTHING) else f"± {text}",
 }

@@ -1,8 +1,9 @@
 """`Cells`: the numbers of a release's tables that its report shows, and the data for the report's script.
 
-They are read from the release's described tables (`counts_table`, `entity_table`). Of a release with more than
-`MOST_CELLS` cells only the upper levels are read. Many sizes are grouped into classes (1, 2, 3–4, 5–8 …), whose
-guaranteed intervals are computed for the largest regions. Otherwise the intervals are those of the release.
+They are read from the release's described tables. Custom areas are shown like regions without parent and children. Of
+a release with more than `MOST_CELLS` cells only the upper levels are read. Many sizes are grouped into classes (1, 2,
+3–4, 5–8 …), whose guaranteed intervals are computed for the largest regions. Otherwise the intervals are those of the
+release.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil, floor
 from typing import Any, Literal
 
 import numpy as np
@@ -22,14 +24,19 @@ from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import SizeClass, capped_sizes, size_classes
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.queries import Query
+from tallytree.publish.release.queries import Query, QueryKind
+from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.release.table_layout import upper_levels
 from tallytree.publish.report import Words
 from tallytree.publish.table import Table, region_blocks
 
 MOST_CELLS = 10_000_000  # that a page is made from
 MOST_QUERIES = 600  # for intervals of classes
+MOST_AVERAGES = 400  # areas and regions, from the root down, whose numbers of groups and averages get intervals
+TYPICAL = "typical_"  # before the names of columns
 MISSING = -1  # stands for an end of an interval that does not exist
+HUNDREDTHS = 100  # averages are embedded as integers
+AREA_ROOM = 400_000  # characters of numbers and names of areas that are embedded
 ROOM = 1_700_000  # characters of numbers and names that are embedded
 
 What = Literal["counts", "entities"]
@@ -90,7 +97,7 @@ class Cells:
         def prefix(what: What, level: str, values: Sequence[str]) -> str:
             guaranteed_only = what == "counts" and not self.one_by_one
             kind = bars.recommended(what, f"{level}, {tree.levels[0]}" if ALL in values else level)
-            return "typical_" if kind == "typical" and not guaranteed_only else ""
+            return TYPICAL if kind == "typical" and not guaranteed_only else ""
 
         slots = self.release.rows.values
         return {what: [[prefix(what, level, one) for one in slots] for level in self.tree.levels] for what in self.ends}
@@ -102,6 +109,16 @@ class Cells:
             return None
         return found[f"{prefix}lower"][rows, 0], found[f"{prefix}upper"][rows, 0]
 
+    @cached_property
+    def areas(self) -> Areas:
+        """Return the numbers of the published areas."""
+        return _read_areas(self)
+
+    @cached_property
+    def of_places(self) -> dict[str, Integers]:
+        """Return both ends of the guaranteed intervals of `groups` and `mean` (in hundredths): areas, then regions."""
+        return _place_ends(self)
+
     def reach(self, level: int) -> Integers | None:
         """Return how far a level's intervals reach from its counts over all categories, `[regions, classes]`."""
         if (ends := self.intervals("counts", level)) is None:
@@ -109,6 +126,63 @@ class Cells:
         (lower, upper), counts = ends, self.counts[self.tree.level_slice(level), 0]
         found: Integers = np.where(lower == MISSING, MISSING, np.maximum(counts - lower, upper - counts))
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Areas:
+    """The numbers of the published areas that a page has, like those of regions: `[areas, slots, classes]`."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]  # in the order of the areas
+    kind_of: tuple[int, ...]
+    counts: Integers
+    entities: Integers
+    ends: Mapping[str, Integers]
+    left_out: int
+
+    __repr__ = briefly
+
+
+def _read_areas(cells: Cells) -> Areas:
+    """Return as many areas as there is room for."""
+    release, shape = cells.release, (cells.counts.shape[1], len(cells.release.sizes))
+    room = max(1, AREA_ROOM // (6 * shape[0] * len(cells.classes) * (1 + len(cells.ends["counts"]))))
+    areas = release.areas[:room]
+    names = "count", *cells.ends["counts"]
+    found = {name: np.zeros((0, *shape), np.int64) for name in names}
+    if areas:
+        found = _read_numbers(release.areas_table, len(areas), *shape)
+    counts, ends = found.pop("count"), found
+    entities = counts @ np.arange(release.sizes.start, release.sizes.stop)
+    if not cells.one_by_one:
+        counts = np.add.reduceat(counts, [one.first - release.sizes.start for one in cells.classes], axis=2)
+        ends = {name: np.full(counts.shape, MISSING, np.int64) for name in cells.ends["counts"]}
+    kinds = tuple(dict.fromkeys(area.kind for area in areas))
+    places = tuple(kinds.index(area.kind) for area in areas)
+    titles = tuple(area.name for area in areas)
+    return Areas(titles, kinds, places, counts, entities, ends, len(release.areas) - len(areas))
+
+
+def _place_ends(cells: Cells) -> dict[str, Integers]:
+    """Return the ends of numbers of groups and of averages; those of public numbers and without intervals miss."""
+    release, areas = cells.release, cells.release.areas[: len(cells.areas.names)]
+    places: list[Any] = [*areas, *cells.tree.ids]
+    found = {what: np.full((len(places), 2), MISSING, np.int64) for what in ("groups", "mean")}
+    upper = release.partial or cells.tree.depth < release.hierarchy.regions.depth  # whose intervals are wider
+    if release.error_bars.which == "none" or upper:
+        return found
+    some = [*range(len(areas))[: MOST_AVERAGES // 2], *range(len(areas), len(places))][:MOST_AVERAGES]
+    public = public_totals(release.measurements) is not None
+    kinds: list[QueryKind] = ["mean"] if public else ["mean", "sum"]
+    queries = [Query(kind, places[place]) for kind in kinds for place in some]
+    answers = answer_queries(release, queries, confidence=release.error_bars.confidence, typical=False)
+    for place, (query, answer) in enumerate(zip(queries, answers, strict=True)):
+        if answer.guaranteed is not None and query.kind == "sum":
+            found["groups"][some[place % len(some)]] = answer.guaranteed
+        elif answer.guaranteed is not None:
+            low, high = max(answer.guaranteed[0], 0.0), min(answer.guaranteed[1], float(release.sizes[-1]))
+            found["mean"][some[place % len(some)]] = floor(HUNDREDTHS * low), ceil(HUNDREDTHS * high)
+    return found
 
 
 def _read_numbers(table: Table, regions: int, *shape: int) -> dict[str, Integers]:
@@ -142,7 +216,7 @@ def _class_ends(
 def select_regions(cells: Cells, *, room: int = ROOM) -> Integers:
     """Return the embedded regions in order: all, or the largest with all their ancestors."""
     tree = cells.tree
-    numbers = [cells.counts, *(_distances(cells, name) for name in cells.ends["counts"])]
+    numbers = [cells.counts, *(_distances(found, cells.counts) for found in cells.ends["counts"].values())]
     length = sum(_digits(found).sum(axis=(1, 2)) for found in numbers)
     length = length + _digits(cells.entities).sum(axis=1) * (1 + len(cells.ends["entities"]))
     length = length + np.array([len(name) + len(code) + 12 for name, code in zip(tree.names, tree.ids, strict=True)])
@@ -164,26 +238,47 @@ def script_data(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]
     place = np.full(len(tree) + 1, -1)  # the last is the root's parent
     place[regions] = np.arange(len(regions))
 
-    def flat(values: Integers) -> list[list[int]]:
-        rows: list[list[int]] = values[regions].reshape(len(regions), -1).tolist()
+    areas, bars = cells.areas, release.error_bars
+    count, alone = len(areas.names), [MISSING] * len(areas.names)
+
+    def flat(values: Integers, of_areas: Integers | None = None) -> list[list[int]]:
+        shown = values[regions].reshape(len(regions), -1)
+        more = (
+            np.full((count, shown.shape[1]), MISSING) if of_areas is None else of_areas.reshape(count, shown.shape[1])
+        )
+        rows: list[list[int]] = np.concatenate([shown, more]).tolist()
         return rows
 
+    def recommended(what: What) -> list[list[str]]:
+        """Return the prefixes by level, then by kind of area."""
+        typical = [
+            what == "counts" and cells.one_by_one and bars.recommended("areas", one) == "typical" for one in areas.kinds
+        ]
+        return [*cells.prefixes[what], *([TYPICAL if one else ""] * len(release.rows.values) for one in typical)]
+
     return {
-        "levels": list(tree.levels),
-        "ids": [tree.ids[region] for region in regions],
-        "names": [tree.names[region] for region in regions],
-        "level": tree.level_of[regions].tolist(),
-        "parent": place[tree.parents[regions]].tolist(),
-        "children": np.diff(tree.child_starts)[regions].tolist(),
+        "levels": [*tree.levels, *areas.kinds],
+        "regions": len(regions),  # the places after these are areas
+        "ids": [*(tree.ids[region] for region in regions), *areas.names],
+        "names": [*(tree.names[region] for region in regions), *areas.names],
+        "level": [*tree.level_of[regions].tolist(), *(tree.depth + kind for kind in areas.kind_of)],
+        "parent": [*place[tree.parents[regions]].tolist(), *alone],
+        "children": [*np.diff(tree.child_starts)[regions].tolist(), *([0] * count)],
         "classes": [one.label for one in cells.classes],
         "sizes": [one.first for one in cells.classes] if cells.one_by_one else None,
         "categories": list(release.rows.categories),
         "slots": [list(values) for values in release.rows.values],
-        "count": flat(cells.counts),
+        "count": flat(cells.counts, areas.counts),
         "columns": list(release.error_bars.columns),
-        "ends": {name: flat(_distances(cells, name)) for name in cells.ends["counts"]},
-        "entities": flat(cells.entities),
-        "recommended": cells.prefixes,
+        "ends": {
+            name: flat(_distances(found, cells.counts), _distances(areas.ends[name], areas.counts))
+            for name, found in cells.ends["counts"].items()
+        },
+        "place_ends": {
+            what: [*found[count:][regions].tolist(), *found[:count].tolist()] for what, found in cells.of_places.items()
+        },
+        "entities": flat(cells.entities, areas.entities),
+        "recommended": {what: recommended(what) for what in cells.prefixes},
         "entity_ends": {name: flat(found) for name, found in cells.ends["entities"].items()},
         "confidence": in_percent(release.error_bars.confidence),
         "words": {"groups": words.groups, "entities": words.entities, "capped": capped_sizes(release.sizes[-1])},
@@ -191,10 +286,9 @@ def script_data(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]
     }
 
 
-def _distances(cells: Cells, name: str) -> Integers:
+def _distances(ends: Integers, counts: Integers) -> Integers:
     """Return the non-negative distance of each end from its count; MISSING without an interval."""
-    ends = cells.ends["counts"][name]
-    found: Integers = np.where(ends == MISSING, MISSING, np.abs(ends - cells.counts))
+    found: Integers = np.where(ends == MISSING, MISSING, np.abs(ends - counts))
     return found
 
 

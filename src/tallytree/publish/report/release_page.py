@@ -17,6 +17,7 @@ from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.plan import Band
+from tallytree.publish.about import About
 from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import capped_sizes, cut_off
@@ -25,7 +26,7 @@ from tallytree.publish.release.files import read_upper
 from tallytree.publish.release.release_statement import privacy_statement
 from tallytree.publish.report import Page, Words, render_page
 from tallytree.publish.report.accuracy import CLASSES, find_differences, level_accuracy
-from tallytree.publish.report.cells import MISSING, MOST_CELLS, Cells, What, script_data, select_regions
+from tallytree.publish.report.cells import HUNDREDTHS, MISSING, MOST_CELLS, Cells, What, script_data, select_regions
 from tallytree.publish.report.maps import Map, read_map
 from tallytree.publish.untrusted import read_json
 
@@ -64,6 +65,10 @@ def make_release_page(
     differences = find_differences(cells)
     values = {
         "title": stated["title"],
+        "about": (about := About.of(stated.get("about"))),
+        "citation": about.cite("Release", stated["title"], release_id, stated["software"]["tallytree"]),
+        "public_totals": stated["grand_total"] is not None,
+        "areas": cells.areas,
         "words": words,
         "tree": cells.tree,
         "slots": release.rows.values,
@@ -78,6 +83,7 @@ def make_release_page(
         "sizes": _size_rows(cells, 0, 0),
         "example": _example(cells),
         "kinds": sorted({one.kind for one in levels}) if cells.reach(0) is not None else [],
+        "misses": f"{100 * (1 - bars.confidence):.3g}",
         "reach_share": f"{100 * REACH_SHARE:g} %",
         "no_bars": _no_bars(release),
         "left_out": len(cells.tree) - len(regions),
@@ -138,7 +144,17 @@ def _facts(cells: Cells, region: int, slot: int) -> Row:
     groups, entities = int(cells.groups[region, slot]), int(cells.entities[region, slot])
     ends = _ends(cells, "entities", region)[0] if slot == 0 else None
     name, mean = cells.tree.names[region], entities / groups if groups else None
-    return {"name": name, "groups": groups, "entities": entities, "mean": mean, "ends": ends}
+    found = {what: ends[len(cells.areas.names) + region].tolist() for what, ends in cells.of_places.items()}
+    known = {what: slot == 0 and ends[0] != MISSING for what, ends in found.items()}
+    return {
+        "name": name,
+        "groups": groups,
+        "groups_ends": found["groups"] if known["groups"] else None,
+        "entities": entities,
+        "mean": mean,
+        "mean_ends": [end / HUNDREDTHS for end in found["mean"]] if known["mean"] else None,
+        "ends": ends,
+    }
 
 
 def _example(cells: Cells) -> Row | None:

@@ -11,6 +11,7 @@ from tallytree.core.errors import ReleaseError
 from tallytree.core.numbers import exact_number
 from tallytree.domain.schema import SIZE, Schema
 from tallytree.privacy.budget import Budget, as_decimal
+from tallytree.publish.about import About
 from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
 from tallytree.publish.microdata.synthesis import (
     ANSWERS,
@@ -48,6 +49,10 @@ def make_synthesis_page(directory: Path) -> Page:
         pure = budget.epsilon is not None and budget.delta is None and budget.epsilon < MOST_ODDS
         values = {
             "title": stated["title"],
+            "about": (about := About.of(stated.get("about"))),
+            "citation": about.cite(
+                "Synthetic households", stated["title"], digest(directory / MANIFEST), stated["software"]["tallytree"]
+            ),
             "stated": stated,
             "schema": schema,
             "budget": budget,

@@ -11,7 +11,7 @@
   };
   const groups = data.words.groups, entities = data.words.entities, capped = data.words.capped;
   const last = data.classes.length;
-  const MOST_ROWS = 50, MOST_HITS = 12;
+  const MOST_ROWS = 50, MOST_HITS = 12, FEW_ROWS = 12;
 
   // Names are data: what cannot be seen is written out, and everything becomes text, never markup.
   const UNSEEN = /[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]/g;
@@ -84,16 +84,25 @@
   const recommended = (region, slot, place) => ends(region, slot, place, data.recommended.counts[data.level[region]][slot]);
   function entityEnds(region, slot) {
     const prefix = data.recommended.entities[data.level[region]][slot], lower = data.entity_ends[prefix + "lower"];
-    return lower ? [lower[region][slot], data.entity_ends[prefix + "upper"][region][slot]] : undefined;
+    return lower && lower[region][slot] >= 0 ? [lower[region][slot], data.entity_ends[prefix + "upper"][region][slot]] : undefined;
   }
   const between = (pair) => pair ? `${whole(pair[0])} to ${whole(pair[1])}` : "–";
   const slotWords = (slot) => data.slots[slot].map((value, place) => [data.categories[place], value])
     .filter(([, value]) => value !== "all").map(([key, value]) => `${seen(key)}: ${seen(value)}`).join(", ");
 
   // -------------------------------------------------------------- the region browser
-  let chosen = 0, slot = 0, rows = MOST_ROWS;  // the first to be shown is the largest region below the whole
+  let chosen = 0, slot = 0;  // the first to be shown is the largest region below the whole
   const children = data.ids.map(() => []);
   data.parent.forEach((parent, region) => { if (parent >= 0) children[parent].push(region); });
+
+  // Areas come after the regions; their kinds come after the levels.
+  const regionsOnly = data.ids.map((_, place) => place).slice(0, data.regions);
+  const areas = data.ids.map((_, place) => place).slice(data.regions);
+  const firstKind = areas.length ? data.level[areas[0]] : data.levels.length, kinds = data.levels.slice(firstKind);
+  function showAreas() {
+    const kind = firstKind + (kinds.length > 1 ? Number(get("kind").value) : 0);
+    lists.areas(areas.filter((area) => data.level[area] === kind), placeColumns());
+  }
 
   function link(region) {
     const button = element("button", labelled(region), "link");
@@ -103,7 +112,6 @@
   }
   function choose(region, focus) {
     chosen = region;
-    rows = MOST_ROWS;
     show();
     if (focus) { get("region-name").tabIndex = -1; get("region-name").focus({ preventScroll: true }); get("regions").scrollIntoView(); }
   }
@@ -118,12 +126,13 @@
     const level = seen(data.levels[data.level[chosen]]);
     const which = slotWords(slot);
     get("region-name").textContent = `${labelled(chosen)}, ${level}${which ? `, ${which}` : ""}`;
-    const number = total(chosen, slot), held = data.entities[chosen][slot];
-    const around = entityEnds(chosen, slot);
-    get("region-facts").textContent = `${whole(number)} ${groups} with ${whole(held)} ${entities}` +
-      ` (${around ? `${between(around)}; ` : ""}${capped})` + (number ? `; the average size is ${(held / number).toFixed(2)}.` : ".");
+    const number = total(chosen, slot);
+    const [, , ofGroups, ofEntities, ofSize] = placeColumns(), within = (column) => column.ends(chosen) && ` (${column.ends(chosen)})`;
+    get("region-facts").textContent = `${whole(number)} ${groups}${within(ofGroups)} with ${whole(data.entities[chosen][slot])} ${entities}${within(ofEntities)}` +
+      (number ? `; the average size is ${ofSize.text(ofSize.value(chosen))}${within(ofSize)}` : "") + `; ${capped}.`;
     showSizes(number);
     showBelow();
+    showAreas();
     if (mapped) outline();
   }
   function showSizes(number) {
@@ -150,22 +159,108 @@
     }));
   }
   function showBelow() {
-    const below = children[chosen], table = get("below"), some = below.slice(0, rows);
-    const left = data.children[chosen] - below.length;
-    get("below-name").hidden = table.hidden = !below.length;
-    get("more-box").hidden = below.length <= rows;
-    if (!below.length) return;
+    const below = children[chosen], left = data.children[chosen] - below.length;
+    get("below-name").hidden = !below.length;
     get("below-name").textContent = `Regions of ${name(chosen)}: ${whole(below.length)}` + (left ? ` (${whole(left)} more are not in this page)` : "");
-    get("more").textContent = `Show ${whole(Math.min(MOST_ROWS, below.length - rows))} more of ${whole(below.length)}`;
-    const numbers = below.map((region) => total(region, slot)), most = numbers.reduce((one, other) => Math.max(one, other), 1);
-    heads(table, [["region", ""], [`number of ${groups}`, "draw"], [groups, "n"], [`${entities} (${capped})`, "n"], ["average size", "n"]]);
-    table.tBodies[0].replaceChildren(...some.map((region, place) => {
-      const row = element("tr"), held = data.entities[region][slot];
-      row.append(rowHead(link(region)), bar(numbers[place], most), numberCell(whole(numbers[place])), numberCell(whole(held)),
-        numberCell(numbers[place] ? (held / numbers[place]).toFixed(2) : "–"));
-      return row;
-    }));
+    below.length ? lists.below(below, placeColumns()) : lists.below([], []);
   }
+  // The columns of a list of regions or areas; each number has its interval below it.
+  function placeColumns() {
+    const size = (place) => data.entities[place][slot] / total(place, slot);
+    const some = slot === 0 ? (what, place, digits) => {
+      const [low, high] = data.place_ends[what][place];
+      return low < 0 ? "" : digits ? `${(low / 100).toFixed(digits)} to ${(high / 100).toFixed(digits)}` : between([low, high]);
+    } : () => "";
+    return [
+      { title: "name", value: name, cell: (place) => rowHead(link(place)) },
+      { title: `number of ${groups}`, bar: true, value: (place) => total(place, slot) },
+      { title: groups, value: (place) => total(place, slot), text: whole, ends: (place) => some("groups", place) },
+      { title: entities, value: (place) => data.entities[place][slot], text: whole, ends: (place) => { const ends = entityEnds(place, slot); return ends ? between(ends) : ""; } },
+      { title: "average size", value: (place) => total(place, slot) ? size(place) : -1, text: (value) => value < 0 ? "–" : value.toFixed(2), ends: (place) => some("mean", place, 2) },
+    ];
+  }
+
+  // -------------------------------------------------------------- lists that can be searched and sorted
+  // A list has a table, a field to find rows by name, a note and a button for more rows. The first column is the name.
+  function makeList(id, caption) {
+    const table = get(id), find = get(`${id}-find`), note = get(`${id}-note`), more = get(`${id}-more`);
+    if (!table) return () => {};
+    let items = [], columns = [], most = MOST_ROWS, by = -1, down = false;
+    function sortBy(place) {
+      down = by === place ? !down : place > 0;
+      by = place;
+      render();
+      table.querySelectorAll("thead button")[columns.filter((one, at) => at <= place && !one.bar).length - 1].focus();
+    }
+    function render() {
+      const wanted = find.value.trim().toLowerCase();
+      let found = wanted ? items.filter((item) => `${columns[0].value(item)}\n${columns[0].code ? columns[0].code(item) : ""}`.toLowerCase().includes(wanted)) : items;
+      if (by >= 0) {
+        const value = columns[by].value, order = new Intl.Collator("en", { numeric: true });
+        const compare = by === 0 ? (one, other) => order.compare(value(one), value(other)) : (one, other) => value(one) - value(other);
+        found = [...found].sort((one, other) => down ? compare(other, one) : compare(one, other));
+      }
+      get(`${id}-find-box`).hidden = items.length <= FEW_ROWS;
+      table.parentElement.hidden = !items.length;
+      note.textContent = [wanted ? `${whole(found.length)} of ${whole(items.length)}.` : "", items.length && caption ? caption() : ""].filter(Boolean).join(" ");
+      get(`${id}-more-box`).hidden = found.length <= most;
+      more.textContent = `Show ${whole(Math.min(MOST_ROWS, found.length - most))} more of ${whole(found.length)}`;
+      const widest = columns.map((column) => column.bar ? items.reduce((sum, item) => Math.max(sum, column.value(item)), 1) : 0);
+      const head = document.createElement("tr");
+      columns.forEach((column, place) => {
+        const cell = element("th", undefined, column.bar ? "draw" : place ? "n" : "");
+        cell.scope = "col";
+        if (column.bar) cell.append(element("span", column.title, "roomy"));
+        else {
+          const button = element("button", column.title + (by === place ? (down ? " ↓" : " ↑") : ""));
+          button.type = "button";
+          button.addEventListener("click", () => sortBy(place));
+          cell.append(button);
+          cell.setAttribute("aria-sort", by !== place ? "none" : down ? "descending" : "ascending");
+        }
+        head.append(cell);
+      });
+      table.tHead.replaceChildren(head);
+      table.tBodies[0].replaceChildren(...found.slice(0, most).map((item) => {
+        const row = element("tr");
+        columns.forEach((column, place) => {
+          if (column.cell) return row.append(column.cell(item));
+          if (column.bar) return row.append(bar(column.value(item), widest[place]));
+          const cell = numberCell(column.text(column.value(item))), ends = column.ends(item);
+          if (ends) cell.append(element("small", ends));
+          row.append(cell);
+        });
+        return row;
+      }));
+      markCut();
+    }
+    find.addEventListener("input", () => { most = MOST_ROWS; render(); });
+    more.addEventListener("click", () => { most += MOST_ROWS; render(); });
+    return (someItems, someColumns) => {
+      if (someColumns.length !== columns.length) by = -1;
+      items = someItems;
+      columns = someColumns;
+      most = MOST_ROWS;
+      find.value = "";
+      render();
+    };
+  }
+  // A table that is wider than the screen says so.
+  function markCut() {
+    document.querySelectorAll(".wide").forEach((box) => {
+      const cut = box.scrollWidth > box.clientWidth + 1;
+      let cue = box.previousElementSibling;
+      if (!cue || !cue.classList.contains("swipe")) {
+        cue = element("p", "More columns: scroll sideways →", "swipe");
+        box.before(cue);
+        box.addEventListener("scroll", markCut, { passive: true });
+      }
+      cue.hidden = !cut;
+      box.classList.toggle("cut", cut && box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    });
+  }
+  const capsFor = () => `Below each number is its ${data.confidence} interval, where there is one. Numbers of ${entities} and average sizes: ${capped}.`;
+  const lists = { below: makeList("below", capsFor), areas: makeList("area-list", capsFor), map: makeList("map-table") };
   const folded = data.ids.map((id, region) => `${data.names[region]}\n${id}`.toLowerCase());
   function search() {
     const wanted = get("search").value.trim().toLowerCase();
@@ -174,7 +269,7 @@
     const exact = (region) => folded[region].split("\n").some((part) => part === wanted) ? 0 : folded[region].split("\n").some((part) => part.startsWith(wanted)) ? 1 : 2;
     hits.sort((one, other) => exact(one) - exact(other) || one - other);
     get("hits").textContent = !wanted ? "" : hits.length ? `${whole(hits.length)} found` + (hits.length > MOST_HITS ? `, the first ${MOST_HITS} shown` : "")
-      : data.all ? "no region has this in its name or id" : "no region on this page has this in its name or id; small regions are not on it";
+      : data.all ? "no region has this in its name or id" : "no region on this page has this in its name or id; the files of the release have more regions";
     get("found").replaceChildren(...hits.slice(0, MOST_HITS).map((region) => {
       const item = element("li"), button = element("button", `${labelled(region)}, ${seen(data.levels[data.level[region]])}`);
       button.type = "button";
@@ -194,9 +289,12 @@
     const number = total(region, 0);
     if (!number) return undefined;
     if (measure.slot !== undefined) return { value: total(region, measure.slot) / number };
-    const found = measure.mean ? entityEnds(region, 0) : recommended(region, 0, measure.place);
-    const value = (measure.mean ? data.entities[region][0] : count(region, 0, measure.place)) / number;
-    return { value, ends: found && found.map((end) => measure.mean ? end / number : Math.min(end / number, 1)) };
+    if (measure.mean) {
+      const found = data.place_ends.mean[region];
+      return { value: data.entities[region][0] / number, ends: found[0] < 0 ? undefined : found.map((end) => end / 100) };
+    }
+    const found = recommended(region, 0, measure.place);
+    return { value: count(region, 0, measure.place) / number, ends: found && found.map((end) => Math.min(end / number, 1)) };
   }
   const colour = (value) => limits.reduce((sum, limit) => sum + (value >= limit), 0);
   function swatch(className, hatched) {
@@ -229,14 +327,11 @@
     const item = element("li");
     item.append(swatch("c2", true), ` hatched: interval covers three colours or more`);
     get("map-legend").replaceChildren(element("li", `${measure.words}:`), ...items, item);
-    const table = get("map-table");
-    heads(table, [["region", ""], [measure.words, "n"], ["interval", "n"]]);
-    table.tBodies[0].replaceChildren(...found.map((one, place) => {
-      const row = element("tr");
-      row.append(rowHead(labelled(data.map[place])), numberCell(one ? shown(one.value) : "–"),
-        numberCell(one && one.ends ? `${shown(one.ends[0])} to ${shown(one.ends[1])}` : "–"));
-      return row;
-    }));
+    lists.map(found.map((one, place) => ({ one, region: data.map[place] })), [
+      { title: "region", value: (item) => labelled(item.region), cell: (item) => rowHead(labelled(item.region)) },
+      { title: measure.words, value: (item) => item.one ? item.one.value : -1, text: (value) => value < 0 ? "–" : shown(value),
+        ends: ({ one }) => one && one.ends ? `${shown(one.ends[0])} to ${shown(one.ends[1])}` : "" },
+    ]);
     outline();
   }
   function outline() {
@@ -265,7 +360,7 @@
   function entitiesCsv() {
     const columns = Object.keys(data.entity_ends);
     const lines = [["level", "region", "name", ...data.categories, "entities", ...columns].map((text) => `"${text}"`).join(",")];
-    data.ids.forEach((_, region) => data.slots.forEach((_, number) => lines.push([...keys(region, number), data.entities[region][number],
+    regionsOnly.forEach((region) => data.slots.forEach((_, number) => lines.push([...keys(region, number), data.entities[region][number],
       ...columns.map((column) => data.entity_ends[column][region][number])].join(","))));
     return lines.join("\n") + "\n";
   }
@@ -284,6 +379,7 @@
 
   // -------------------------------------------------------------- begin
   get("browser").hidden = get("downloads").hidden = false;
+  if (kinds.length) get("area-browser").hidden = false;
   if (data.slots.length > 1) {
     get("slotbox").hidden = false;
     data.slots.forEach((_, number) => {
@@ -297,7 +393,13 @@
   get("search").addEventListener("keydown", (event) => {
     if (event.key === "Enter") { const hits = search(); if (hits.length) choose(hits[0], true); }
   });
-  get("more").addEventListener("click", () => { rows += MOST_ROWS; showBelow(); });
+  if (kinds.length > 1) {
+    get("kind-box").hidden = false;
+    kinds.forEach((words, kind) => { const option = element("option", seen(words)); option.value = kind; get("kind").append(option); });
+    get("kind").addEventListener("change", showAreas);
+  }
+  addEventListener("resize", markCut);
+  document.querySelectorAll("details").forEach((one) => one.addEventListener("toggle", markCut));
   if (mapped) {
     get("map-controls").hidden = false;
     measures.forEach((measure, number) => { const option = element("option", measure.words); option.value = number; get("measure").append(option); });
@@ -305,10 +407,11 @@
     get("measure").addEventListener("change", paint);
     data.map.forEach((region, place) => get(`area-${place}`).addEventListener("click", () => choose(region, true)));
   }
-  offer("get-counts", "counts.csv", () => countsCsv(data.ids.keys()));
+  offer("get-counts", "counts.csv", () => countsCsv(regionsOnly));
   offer("get-region", "region.csv", () => countsCsv([chosen]));
   offer("get-entities", "entities.csv", entitiesCsv);
   children[0].forEach((region) => { if (chosen === 0 || total(region, 0) > total(chosen, 0)) chosen = region; });
   show();
   if (mapped) paint();
+  markCut();
 })();
