@@ -393,6 +393,20 @@ class HouseholdNeighbours:
         """Return whether all neighbours have the same number of households."""
         return self.unit.kind != "one_group_added_or_removed"
 
+    def check_schema(self, schema: Any) -> None:
+        """Refuse a schema with households of another largest size.
+
+        Parameters
+        ----------
+        schema : Schema
+            The schema of the attributes.
+        """
+        if schema.max_persons != self.max_persons:
+            raise SpecError(
+                f"the schema has max_persons={schema.max_persons}, the neighbour relation {self.max_persons}; "
+                "they must agree"
+            )
+
     def sensitivity(self, marginal: Any, schema: Any) -> Sensitivity:
         """Return the most that all counts of `marginal` together change between neighbours.
 
@@ -506,11 +520,7 @@ class HouseholdNeighbours:
     def _cells(self, marginal: Any, schema: Any) -> tuple[int, int]:
         """Return the numbers of cells of household and role attributes (without size), and of person attributes."""
         marginal.check(schema)
-        if schema.max_persons != self.max_persons:
-            raise SpecError(
-                f"the schema has max_persons={schema.max_persons}, the neighbour relation {self.max_persons}; "
-                "they must agree"
-            )
+        self.check_schema(schema)
         if marginal.roles and self.unit.kind == "one_person_attributes" and roles_by_attribute(schema):
             raise SpecError(
                 f"the table of {marginal.describe()} cannot be asked for under one_person_attributes, since an "

@@ -9,7 +9,6 @@ can move them.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,13 +29,12 @@ from tallytree.privacy.ledger import UNPAID, Charge
 from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity, roles_by_attribute
 from tallytree.privacy.noise import NoiseKind, Randomness, cryptographic, variance_of
 from tallytree.privacy.run import Run, open_sealed
-from tallytree.tables.contingency import HouseholdCodes, check_size, code_type, marginal_counts
+from tallytree.tables.contingency import HouseholdCodes, check_size, code_type, digest_of_rows, marginal_counts
 from tallytree.tables.group_sizes import Sealed, check_unaltered
 from tallytree.tables.guard import from_outside
 from tallytree.tables.households import Households
 
 GAUSSIAN: NoiseKind = "discrete_gaussian"
-DIGEST_BITS = 256
 LARGEST_SUM = 1 << 51  # of an estimate's sizes; so are those of all persons, so that scores stay below 2^52
 
 
@@ -138,15 +136,10 @@ class PrivateTables(Run):
         """The table, or some of its cells, with exact discrete Gaussian noise of σ² = L2²/(2ρ).
 
         `cells` are places in the flat table; noise is scaled to what that many can change by. None if the round was
-        lost. A table that cannot differ between neighbours is refused: `public_counts` gives it, exactly.
+        lost. `scale_for` refuses a table that cannot differ between neighbours: `public_counts` gives it, exactly.
         """
         cost, places = _positive(rho, "rho"), None if cells is None else self._checked_cells(marginal, cells)
         sensitivity = self.sensitivity(marginal, None if places is None else len(places))
-        if sensitivity.l1 == 0:
-            raise BudgetError(
-                f"the table of {marginal.describe()} cannot differ between neighbours: it is public under this unit "
-                "and needs no measurement; public_counts gives it"
-            )
         scale = self._randomness.usable(GAUSSIAN, scale_for(GAUSSIAN, sensitivity, cost))
         shape = marginal.shape(self.schema) if places is None else (len(places),)
         number = int(np.prod(shape, dtype=np.int64))
@@ -197,7 +190,7 @@ class PrivateTables(Run):
         the L1 by which the counts do. Costs ε²/8 in ρ. None if the round was lost.
         """
         bounds = [self.sensitivity(candidate).l1 for candidate in candidates]
-        whole = self._whole_estimates(candidates, estimates, bounds)
+        whole = self._whole_estimates(candidates, estimates)
         fines = None if penalties is None else np.array(list(penalties), dtype=np.int64)
 
         def scores() -> Integers:
@@ -214,7 +207,7 @@ class PrivateTables(Run):
         None if the round was lost.
         """
         bounds = [self.sensitivity(candidate, 1).l1 for candidate in candidates]
-        whole = self._whole_estimates(candidates, estimates, bounds)
+        whole = self._whole_estimates(candidates, estimates)
         sizes = [estimate.size for estimate in whole]
 
         def scores() -> Integers:
@@ -263,20 +256,13 @@ class PrivateTables(Run):
             raise ReleaseError("the journal's choice is not among the candidates that it was recorded for")
         return place
 
-    def _whole_estimates(
-        self, candidates: Sequence[Marginal], estimates: Sequence[NDArray[Any]], bounds: Sequence[int]
-    ) -> list[Integers]:
+    def _whole_estimates(self, candidates: Sequence[Marginal], estimates: Sequence[NDArray[Any]]) -> list[Integers]:
         """Return the public estimates as integers in the tables' shapes."""
         if not candidates or len(candidates) != len(estimates):
             raise SpecError("selection needs at least one table, and an estimate for each")
         whole = []
-        for candidate, given, bound in zip(candidates, estimates, bounds, strict=True):
+        for candidate, given in zip(candidates, estimates, strict=True):
             estimate = np.asarray(given)
-            if bound == 0:
-                raise SpecError(
-                    f"the table of {candidate.describe()} cannot differ between neighbours: it is public under this "
-                    "unit, so leave it out of the candidates"
-                )
             if estimate.dtype.kind not in "ui" or estimate.shape != candidate.shape(self.schema):
                 raise SpecError(
                     f"the estimate of {candidate.describe()} must be integers (round them) of shape "
@@ -308,12 +294,9 @@ def check_households(households: Households, neighbours: HouseholdNeighbours, bu
             "synthesis draws Gaussian noise, which no pure epsilon can pay for: delta is missing. Give a budget "
             "as epsilon=… with delta=… (far less than one over the number of persons), or as rho=…"
         )
-    if neighbours.max_persons != households.schema.max_persons:
-        raise SpecError(
-            f"the schema has max_persons={households.schema.max_persons}, the neighbour relation "
-            f"{neighbours.max_persons}; they must agree"
-        )
-    if households.truncated_by_rule and not self_contained(neighbours, households.schema):
+    neighbours.check_schema(households.schema)
+    one_person = neighbours.unit.kind == "one_person_attributes"
+    if one_person and households.truncated_by_rule and roles_by_attribute(households.schema):
         raise SpecError(
             "households were cut to max_persons so that those in a role stay, and an attribute tells roles: under "
             "one_person_attributes one person's attribute could change who else is kept. Raise max_persons, tell "
@@ -328,11 +311,6 @@ def number_of(households: Households, neighbours: HouseholdNeighbours) -> int:
             "the number of households is private under this unit; measure it: measure(Marginal('households'), rho)"
         )
     return open_sealed(households.codes, lambda codes: codes.number)
-
-
-def self_contained(neighbours: HouseholdNeighbours, schema: Schema) -> bool:
-    """Return whether the choice of persons of a too large household is independent of what the unit protects."""
-    return neighbours.unit.kind != "one_person_attributes" or not roles_by_attribute(schema)
 
 
 def _positive(value: Number, what: str) -> Fraction:
@@ -376,36 +354,3 @@ def with_levels(households: Households, region: str, added: Mapping[Attribute, I
         return replace(codes, schema=schema, household={**codes.household, **columns})
 
     return replace(households, schema=schema, codes=Sealed(open_sealed(households.codes, extended)))
-
-
-def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:
-    """HMAC-SHA256 over the households as a multiset: neither their order nor that of persons in one matters.
-
-    Each household is hashed separately (attributes, size, its persons sorted) and the numbers are added up modulo
-    2^256, which is the same in any order; the sum is hashed once more. A household has all persons that were read,
-    those beyond `max_persons` included: so the digest is the same whichever of them a reading draws.
-    """
-    homes = _rows(list(codes.household.values()), codes.number)
-    person = list(codes.person.values())
-    living = np.repeat(np.arange(codes.number), np.diff(codes.starts))
-    if codes.left_out is not None:
-        of_household, columns = codes.left_out
-        living = np.concatenate([living, of_household])
-        person = [np.concatenate([column, columns[name]]) for name, column in codes.person.items()]
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(living, minlength=codes.number))])
-    order = np.lexsort([*reversed(person), living])
-    people = _rows([column[order] for column in person], len(order))
-    home_bytes, person_bytes = homes.tobytes(), people.tobytes()
-    home_width, person_width = homes.shape[1] * homes.itemsize, people.shape[1] * people.itemsize
-    total = 0
-    for home, (start, stop) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
-        row = home_bytes[home * home_width : (home + 1) * home_width] + (stop - start).to_bytes(8, "big")
-        row += person_bytes[start * person_width : stop * person_width]
-        total += int.from_bytes(hmac.digest(key, row, "sha256"), "big")
-    whole = f"{codes.number} {total % (1 << DIGEST_BITS)}"
-    return hmac.digest(key, whole.encode(), "sha256").hex()
-
-
-def _rows(columns: list[np.ndarray], number: int) -> np.ndarray:
-    """Return columns of codes side by side, all with the same width."""
-    return np.ascontiguousarray(np.array(columns, dtype="<i8").T.reshape(number, len(columns)))

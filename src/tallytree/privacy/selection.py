@@ -39,7 +39,6 @@ from tallytree.privacy.noise.inversion import (
 from tallytree.privacy.noise.keystream import Source
 
 LARGEST_SCORE = 1 << 52  # of a score and of a penalty, so that their difference is exact in floating point
-LARGEST_SENSITIVITY = 1 << 20
 LOWEST = -690.0  # weights below exp of this are left out in floating point, and accounted for
 LEFT_OUT = Fraction(1, 10**299)  # more than exp(LOWEST + 2^-20), the most that one of them can weigh
 EXPONENTIAL_ERROR = Fraction(1, 1 << 44)
@@ -103,12 +102,8 @@ def candidates(
     if np.any(scores > LARGEST_SCORE) or np.any(scores < -LARGEST_SCORE):
         raise SpecError("a score is out of range: the largest size is 2^52")
     scores = scores if penalties is None else scores - penalties
-    if np.any(bounds > LARGEST_SENSITIVITY):
-        raise SpecError(f"a sensitivity is out of range: the largest is {LARGEST_SENSITIVITY:,}")
-    bounds = bounds.astype(np.int64)
-    there = np.bincount(bounds) > 0
-    rates = [epsilon / (2 * int(bound)) for bound in np.flatnonzero(there)]
-    kinds = (np.cumsum(there) - 1)[bounds]
+    known, kinds = np.unique(bounds, return_inverse=True)
+    rates = [epsilon / (2 * int(bound)) for bound in known]
     if weights is not None:
         if len(weights) != len(scores) or any(not isinstance(w, Fraction) or not 0 < w <= 1 for w in weights):
             raise SpecError("weights must be Fractions above 0 and at most 1, one for each candidate")

@@ -8,6 +8,7 @@ checking, drawing and verifying use the same roles.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,7 @@ from tallytree.tables.group_sizes import Unsharable
 
 Codes = NDArray[Any]  # of the smallest unsigned type that holds an attribute's codes
 
+DIGEST_BITS = 256
 MOST_CELLS = 1 << 27  # of one table: a gigabyte of counts
 NOT_COUNTED = -1  # the index of a household or person that a table omits
 Flags = NDArray[np.bool_]
@@ -88,6 +90,39 @@ def grouped(
         order = np.argsort(home, kind="stable")
         person = {name: column[order] for name, column in person.items()}
     return HouseholdCodes(schema, household, person, starts)
+
+
+def digest_of_rows(codes: HouseholdCodes, key: bytes) -> str:
+    """HMAC-SHA256 over the households as a multiset: neither their order nor that of persons in one matters.
+
+    Each household is hashed separately (attributes, size, its persons sorted) and the numbers are added up modulo
+    2^256, which is the same in any order; the sum is hashed once more. A household has all persons that were read,
+    those beyond `max_persons` included: so the digest is the same whichever of them a reading draws.
+    """
+    homes = _rows(list(codes.household.values()), codes.number)
+    person = list(codes.person.values())
+    living = np.repeat(np.arange(codes.number), np.diff(codes.starts))
+    if codes.left_out is not None:
+        of_household, columns = codes.left_out
+        living = np.concatenate([living, of_household])
+        person = [np.concatenate([column, columns[name]]) for name, column in codes.person.items()]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(living, minlength=codes.number))])
+    order = np.lexsort([*reversed(person), living])
+    people = _rows([column[order] for column in person], len(order))
+    home_bytes, person_bytes = homes.tobytes(), people.tobytes()
+    home_width, person_width = homes.shape[1] * homes.itemsize, people.shape[1] * people.itemsize
+    total = 0
+    for home, (start, stop) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+        row = home_bytes[home * home_width : (home + 1) * home_width] + (stop - start).to_bytes(8, "big")
+        row += person_bytes[start * person_width : stop * person_width]
+        total += int.from_bytes(hmac.digest(key, row, "sha256"), "big")
+    whole = f"{codes.number} {total % (1 << DIGEST_BITS)}"
+    return hmac.digest(key, whole.encode(), "sha256").hex()
+
+
+def _rows(columns: list[NDArray[Any]], number: int) -> NDArray[Any]:
+    """Return columns of codes side by side, all with the same width."""
+    return np.ascontiguousarray(np.array(columns, dtype="<i8").T.reshape(number, len(columns)))
 
 
 def check_size(marginal: Marginal, schema: Schema) -> None:
