@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree import Hierarchy, SpecError
+from tests.oracles.region_paths import from_paths
 
 STATES = {"state": ["GA", "GA", "NY"], "county": ["Fulton", "Cobb", "Kings"]}
 
@@ -173,17 +174,24 @@ def test_aggregate_refuses_wrong_shapes_and_floats():
 NAMES = st.sampled_from(["a", "b", "c", "a/b", "%", "a@b", "é"])
 
 
-@given(st.lists(st.tuples(NAMES, NAMES, NAMES), min_size=1, max_size=30, unique=True), st.booleans())
+def leaf_paths(names):
+    """Paths of one to three names, none of which begins another."""
+    some = st.lists(st.lists(names, min_size=1, max_size=3).map(tuple), min_size=1, max_size=30, unique=True)
+    return some.map(lambda all_: [one for one in all_ if not any(o != one and o[: len(one)] == one for o in all_)])
+
+
+@given(leaf_paths(NAMES), st.booleans())
 def test_columns_and_rows_lay_out_the_same_tree(rows, from_dictionary):
-    """The way for large tables, by columns, and the one that looks at each row."""
-    levels = ["one", "two", "three"]
-    columns = {level: pa.array(cells) for level, cells in zip(levels, zip(*rows, strict=True), strict=True)}
+    """By columns, and by the oracle that looks at each row."""
+    levels = ["one", "two", "three"][: max(map(len, rows))]
+    cells = zip(*[(*row, "", "")[: len(levels)] for row in rows], strict=True)
+    columns = {level: pa.array(each) for level, each in zip(levels, cells, strict=True)}
     if from_dictionary:  # with a text that no row has
         columns = {
             level: pa.DictionaryArray.from_arrays(cells.dictionary_encode().indices, [*cells.unique().to_pylist(), "z"])
             for level, cells in columns.items()
         }
-    found, right = Hierarchy.from_levels(pa.table(columns), levels), Hierarchy._from_paths(rows, levels, "total")
+    found, right = Hierarchy.from_levels(pa.table(columns), levels), from_paths(rows, levels, "total")
     assert found.to_json() == right.to_json()
     for name in ("level_starts", "child_starts", "parents", "carried"):
         assert np.array_equal(getattr(found, name), getattr(right, name))

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from tallytree.domain.categories import NO_CATEGORIES, Categories, margins
 ROOT = "total"
 TOP = "all categories"
 MOST_ROWS = 1 << 31  # the limit for a tree
-BLANK_ENDS = r"^$|^[\s\p{Z}\x1c-\x1f\x{85}]|[\s\p{Z}\x1c-\x1f\x{85}]$"
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what `str.strip` strips
 UNWRITABLE = re.compile("[\ud800-\udfff]")  # unpaired surrogates
 
 
@@ -96,9 +96,7 @@ class Hierarchy:
         levels = _checked_levels(levels)
         expect(root, TEXT, "root")
         table = _with_columns(table, levels)
-        if (layout := lay_out_columns([table[level] for level in levels], root)) is not None and root not in levels:
-            return cls._from_arrays([root, *levels][-len(layout.names) :], layout)
-        return cls._from_paths(_paths(text_columns(table, levels), levels), levels, root)
+        return cls._from_columns([_encode(table[level]) for level in levels], levels, root)
 
     @classmethod
     def from_regions(
@@ -140,18 +138,19 @@ class Hierarchy:
             expect(given, TEXT, what)
         expect(name, optional(TEXT), "name")
         levels = _checked_levels([*levels, leaf])
-        wanted = [*levels, *([name] if name else [])]
-        columns = text_columns(_with_columns(table, wanted), wanted)
-        codes = columns[len(levels) - 1]
-        if empty := sum(not code for code in codes):
+        table = _with_columns(table, [*levels, *([name] if name else [])])
+        columns = [_encode(table[level]) for level in levels]
+        codes, texts = columns[-1]
+        if empty := int(np.sum(codes == _empty_code(texts))):
             raise SpecError(f"{empty} rows of the region table have an empty leaf code in column {leaf!r}")
-        paths = _paths(columns[: len(levels)], levels)
-        if twice := _repeated(codes):
-            raise SpecError(f"a leaf has two parents: {_some(twice)}; expected one row per code in {leaf!r}")
-        tree = cls._from_paths(paths, levels, root)
+        tree = cls._from_columns(columns, levels, root)
+        if twice := _repeated(codes.tolist()):
+            raise SpecError(
+                f"a leaf has two parents: {_some(texts[code] for code in twice)}; expected one row per code in {leaf!r}"
+            )
         if name is None:
             return tree
-        shown = dict(zip(codes, columns[-1], strict=True))
+        shown = dict(zip(texts.take(codes).to_pylist(), text_columns(table, [name])[0], strict=True))
         first = int(tree.level_starts[-2])
         names = tree.names[:first] + tuple(shown[code] or code for code in tree.names[first:])
         return replace(tree, names=names)
@@ -220,69 +219,58 @@ class Hierarchy:
             levels = [f"level {number}" for number in range(depth)]
         if len(levels) != depth:
             raise SpecError(f"the tree has {depth} levels, but {len(levels)} level names are given")
-        return cls._from_paths(leaves, levels, ROOT)
+        table = public_table(dict(zip(levels, zip_longest(*leaves, fillvalue=""), strict=True)), "region table")
+        return cls._from_columns([_encode(table[level]) for level in levels], levels, ROOT)
 
     @classmethod
-    def _from_arrays(cls, levels: Sequence[str], layout: Layout) -> Hierarchy:
-        """Return the result of `_from_paths` for a table without empty names, without building a path for each leaf."""
-        starts = np.cumsum([0, *map(len, layout.names)])
-        names = tuple(chain.from_iterable(texts.to_pylist() for texts in layout.names))
-        carried = np.zeros(len(names), np.bool_)
-        ids = names
-        if len(set(names)) < len(names):
-            full: list[tuple[str, ...]] = []
-            for parent, name in zip(layout.parents.tolist(), names, strict=True):
-                full.append((name,) if parent < 0 else (*full[parent], name))
-            ids = _ids(full, carried.tolist(), starts.tolist(), levels)
-        children = np.bincount(layout.parents[1:], minlength=len(names))
-        return cls(
-            levels=tuple(levels),
-            names=names,
-            ids=ids,
-            parents=_frozen(layout.parents),
-            level_starts=_frozen(starts.astype(np.int64)),
-            child_starts=_frozen(np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int64)),
-            carried=_frozen(carried),
-        )
+    def _from_columns(cls, columns: Sequence[Encoded], levels: Sequence[str], root: str) -> Hierarchy:
+        """Lay out a table with a row for each leaf, level by level; siblings keep the order of the rows.
 
-    @classmethod
-    def _from_paths(cls, paths: Sequence[tuple[str, ...]], levels: Sequence[str], root: str) -> Hierarchy:
-        """Lay out leaf paths (distinct, no empty name) level by level; siblings keep the order of the paths."""
-        if len({path[0] for path in paths}) > 1:
+        No path is built for a leaf, so a table of 8 million leaves takes seconds. An empty cell carries the region
+        above down. `root` is put above them if the first column has several names.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows, laid_out = len(columns[0][0]), columns
+        if rows == 0:
+            raise SpecError("the region table has no rows; expected one row per leaf region")
+        _refuse_gaps(columns, levels)
+        if len(columns[0][1]) > 1:
             if root in levels:
                 raise SpecError(f"the added root's level would be called {root!r} like a column; give another `root`")
-            paths = [(root, *path) for path in paths]
+            laid_out = [(np.zeros(rows, np.int64), pa.array([root], pa.large_string())), *columns]
             levels = [root, *levels]
-        short = _inner_leaves(paths)
-        if short:
-            raise SpecError(f"a region is both a leaf and a parent: {_some('/'.join(path) for path in short)}")
-        depth = len(levels)
-        # A node is (path to the named region, number of times it was carried down).
-        layer: dict[tuple[tuple[str, ...], int], int] = {(paths[0][:1], 0): 0}
-        names: list[str] = [paths[0][0]]
-        full: list[tuple[str, ...]] = [paths[0][:1]]
-        carried: list[bool] = [False]
-        parents: list[int] = [-1]
-        starts = [0, 1]
-        for level in range(1, depth):
-            rows: dict[int, list[tuple[tuple[str, ...], int]]] = {index: [] for index in layer.values()}
-            seen: set[tuple[tuple[str, ...], int]] = set()
-            for path in paths:
-                node = (path[: level + 1], max(0, level + 1 - len(path)))
-                if node in seen:
-                    continue
-                seen.add(node)
-                rows[layer[path[:level], max(0, level - len(path))]].append(node)
-            layer = {}
-            for parent, nodes in rows.items():
-                for node in nodes:
-                    layer[node] = len(names)
-                    names.append(node[0][-1])
-                    full.append(node[0])
-                    carried.append(node[1] > 0)
-                    parents.append(parent)
-            starts.append(len(names))
-        return cls.from_layout(levels, names, _ids(full, carried, starts, levels), parents, carried)
+        names: list[Any] = []
+        parents, carried, starts = [np.array([-1])], [np.zeros(1, np.bool_)], [0]
+        above = np.zeros(rows, np.int64)  # each row's region on the level above
+        for codes, texts in laid_out:
+            places, above_of, code_of = _regions(above, codes, len(texts))
+            own = texts.take(pa.array(code_of))
+            if names:
+                copies = code_of == _empty_code(texts)
+                if np.any(inner := copies & (np.bincount(above_of)[above_of] > 1)):
+                    short = [_path_of_row(columns, int(row)) for row in np.flatnonzero(inner[places])]
+                    raise SpecError(f"a region is both a leaf and a parent: {_some(short)}")
+                own = pc.if_else(pa.array(copies), names[-1].take(pa.array(above_of)), own)
+                parents.append(above_of + starts[-2])
+                carried.append(copies)
+            names.append(own)
+            starts.append(starts[-1] + len(own))
+            above = places
+        if len(names[-1]) < rows:
+            _, first, times = np.unique(above, return_index=True, return_counts=True)
+            twice = [_path_of_row(columns, int(row)) for row in first[times > 1]]
+            raise SpecError(f"a name appears twice within a parent: {_some(twice)}; expected one row per leaf region")
+        whole = tuple(chain.from_iterable(texts.to_pylist() for texts in names))
+        over, copied = np.concatenate(parents), np.concatenate(carried).tolist()
+        ids = whole
+        if len(set(whole)) < len(whole):
+            full: list[tuple[str, ...]] = []
+            for parent, name, copy in zip(over.tolist(), whole, copied, strict=True):
+                full.append(full[parent] if copy else (*(full[parent] if parent >= 0 else ()), name))
+            ids = _ids(full, copied, starts, levels)
+        return cls.from_layout(levels, whole, ids, over, copied)
 
     @classmethod
     def from_layout(
@@ -290,7 +278,7 @@ class Hierarchy:
         levels: Sequence[str],
         names: Sequence[str],
         ids: Sequence[str],
-        parents: Sequence[int],
+        parents: Sequence[int] | Integers,
         carried: Sequence[bool],
     ) -> Hierarchy:
         """Make a tree from regions that are laid out already, as a file of tallytree holds them; refuse a wrong layout.
@@ -686,31 +674,27 @@ def _with_columns(table: Any, names: Sequence[str]) -> Any:
     return found
 
 
-def _paths(columns: Sequence[Sequence[str]], levels: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the path of every row's leaf, from the top down."""
-    paths = [_path(cells, levels) for cells in zip(*columns, strict=True)]
-    if not paths:
-        raise SpecError("the region table has no rows; expected one row per leaf region")
-    if twice := _repeated(paths):
+def _refuse_gaps(columns: Sequence[Encoded], levels: Sequence[str]) -> None:
+    """Refuse a row with an empty name before its last one; only the end of a row may be empty."""
+    above = np.ones(len(columns[0][0]), np.bool_)
+    gap = np.zeros(len(above), np.bool_)
+    for place, (codes, texts) in enumerate(columns):
+        filled = codes != _empty_code(texts)
+        gap |= (filled & ~above) if place else ~filled
+        above = filled
+    if np.any(gap):
+        cells = [texts[int(codes[gap.argmax()])].as_py() for codes, texts in columns]
+        under = "/".join(filter(None, cells)) or "an empty row"
         raise SpecError(
-            f"a name appears twice within a parent: {_some('/'.join(path) for path in twice)}; "
-            "expected one row per leaf region"
+            f"an empty name in column {levels[cells.index('')]!r} of the region table (at {under}); only the end of a "
+            "row may be empty"
         )
-    return paths
 
 
-def _path(cells: tuple[str, ...], levels: Sequence[str]) -> tuple[str, ...]:
-    filled = len(cells)
-    while filled and not cells[filled - 1]:
-        filled -= 1
-    path = cells[:filled]
-    if not path or "" in path:
-        gap = levels[path.index("")] if path else levels[0]
-        under = "/".join(cell for cell in cells if cell) or "an empty row"
-        raise SpecError(
-            f"an empty name in column {gap!r} of the region table (at {under}); only the end of a row may be empty"
-        )
-    return path
+def _path_of_row(columns: Sequence[Encoded], row: int) -> str:
+    """Return a row's names from the top down, without an added root."""
+    cells = [texts[int(codes[row])].as_py() for codes, texts in columns]
+    return "/".join(filter(None, cells))
 
 
 def _pairs(edges: Any) -> list[tuple[str, str]]:
@@ -729,11 +713,6 @@ def _pairs(edges: Any) -> list[tuple[str, str]]:
     if not pairs:
         raise SpecError("there are no edges; expected (child, parent) pairs")
     return pairs
-
-
-def _inner_leaves(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    inner = {path[:length] for path in paths for length in range(1, len(path))}
-    return [path for path in paths if path in inner]
 
 
 def _ids(
@@ -775,66 +754,32 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-# -------------------------------------------------------------------- large region tables
-#
-# Regions of a large table are placed in the tree by column operations, without a path for each leaf: a table of 8
-# million leaves takes seconds, and its texts are stored once. Unusual input (an empty cell, a leaf
-# that appears twice, texts with blanks around them) is left to the functions above, which read row by row.
+# -------------------------------------------------------------------- columns of region tables
+
+Encoded = tuple[Integers, Any]  # the number of each cell's text, and the texts as an Arrow array
 
 
-class Layout(NamedTuple):
-    """Regions in breadth-first order."""
-
-    names: list[Any]  # the names of each level, as Arrow arrays of texts
-    parents: Integers  # the parent's index; -1 at the root
-
-
-def lay_out_columns(columns: Sequence[Any], root: str) -> Layout | None:
-    """Return the layout of a table's level columns, from the top down; None if the row-by-row functions must read it.
-
-    `root` is put above them if the first column has several names. Siblings keep the order of the rows.
-    """
-    import pyarrow as pa
-
-    rows = len(columns[0])
-    encoded = [each for each in map(_encoded, columns) if each is not None]
-    if rows == 0 or len(encoded) < len(columns):
-        return None
-    names: list[Any] = []
-    parents = [np.array([-1])]
-    above = np.zeros(rows, np.int64)  # each row's region on the level above
-    if len(encoded[0][1]) > 1:
-        names.append(pa.array([root], pa.large_string()))
-    for codes, texts in encoded:
-        places, above_of, code_of = _regions(above, codes, len(texts))
-        if names:
-            parents.append(above_of + sum(map(len, names)) - len(names[-1]))
-        names.append(texts.take(pa.array(code_of)))
-        above = places
-    if len(names[-1]) < rows:
-        return None
-    return Layout(names, np.concatenate(parents))
-
-
-def _encoded(column: Any) -> tuple[Integers, Any] | None:
-    """Return a number for each cell, and the texts of the numbers; None if a text is empty or has blanks around it."""
+def _encode(column: Any) -> Encoded:
+    """Return the number of each cell's stripped text, and the texts of the numbers; an empty cell is an empty text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if column.null_count or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return None
-    # Combined before it is encoded: each chunk would have its own dictionary, and all of these would be unified.
-    whole = column.cast(pa.large_string())
-    whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
-    found = whole.dictionary_encode()
-    texts = found.dictionary
-    if found.null_count or pc.any(pc.match_substring_regex(texts, BLANK_ENDS)).as_py():
-        return None
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        # Combined before it is encoded: each chunk would have its own dictionary, and all of these would be unified.
+        texts = pc.fill_null(column.cast(pa.large_string()).combine_chunks(), "")
+        found = pc.utf8_trim(texts, characters=BLANKS).dictionary_encode()
+    else:
+        found = pa.array(text_columns(pa.table({"": column}), [""])[0], pa.large_string()).dictionary_encode()
     codes: Integers = found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, texts
+    return codes, found.dictionary
+
+
+def _empty_code(texts: Any) -> int:
+    """Return the number of the empty text, or -1."""
+    import pyarrow.compute as pc
+
+    return int(pc.index(texts, "").as_py())
 
 
 def _regions(above: Integers, codes: Integers, texts: int) -> tuple[Integers, Integers, Integers]:
