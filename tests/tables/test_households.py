@@ -123,6 +123,19 @@ def test_numbers_booleans_and_dictionaries_are_categories_too():
     assert members(read(homes, people, schema)) == [((0, 0), []), ((1, 1), [(1,)]), ((2, 0), [])]
 
 
+def test_an_infinite_number_is_no_value_and_no_empty_cell():
+    schema = Schema((Attribute("code", ("1", "none"), missing="none"),), (), 1)
+    homes = pa.table({"home": [1, 2, 3, 4], "code": [1.0, float("inf"), None, 1e300]})
+    with pytest.raises(InputProblems, match="2 rows have a value that the schema does not list"):
+        read(homes, pa.table({"home": [1]}), schema)
+
+
+def test_ids_may_be_dictionaries():
+    for homes in (HOMES, HOMES.set_column(0, "home", HOMES["home"].combine_chunks().dictionary_encode())):
+        people = PEOPLE.set_column(0, "home", PEOPLE["home"].combine_chunks().dictionary_encode())
+        assert members(read(homes, people)) == EXPECTED
+
+
 def test_numbers_written_as_text_are_binned(tmp_path):
     (tmp_path / "homes.csv").write_text("home,area,income\na,town, 999.99\nb,town,1e3\nc,town,\n")
     people = pa.table({"home": ["a"], "sex": ["1"], "job": ["no"]})

@@ -148,7 +148,7 @@ class Hierarchy:
             raise SpecError(
                 f"a leaf has two parents: {_some(texts[code] for code in twice)}; expected one row per code in {leaf!r}"
             )
-        if name is None:
+        if not name:
             return tree
         shown = dict(zip(texts.take(codes).to_pylist(), text_columns(table, [name])[0], strict=True))
         first = int(tree.level_starts[-2])

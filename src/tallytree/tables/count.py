@@ -22,7 +22,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.errors import DataError, SpecError
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.tables.group_sizes import GroupSizes, Options, Sealed, shared_fields
-from tallytree.tables.sql import UNSIGNED, WHOLE, Cell, Table, literal, quoted, select
+from tallytree.tables.sql import UNSIGNED, WHOLE, Cell, Table, comparable, literal, quoted, select
 
 KEY_BYTES = 32
 ENGINES = ("duckdb", "pyspark", "postgres")  # engines with SHA-256, by their names in Ibis
@@ -107,12 +107,10 @@ class Counting:
         UUIDs or bytes.
         """
         options, own = self.options, self.rows[self.options.group]
-        listed = own if self.groups is None else self.groups[options.group]
-        alike = own.kind == listed.kind or (own.is_text and listed.is_text) or (own.is_integer and listed.is_integer)
         merged = options.entity is not None and options.rows_per_entity is None
-        if alike and (own.is_text or own.is_numeric or not merged):
-            return own, listed
-        return Cell(own.as_text, "VARCHAR"), Cell(listed.as_text, "VARCHAR")
+        if merged and not (own.is_text or own.is_numeric):
+            own = Cell(own.as_text, "VARCHAR")
+        return comparable(own, own if self.groups is None else self.groups[options.group])
 
     def query(self, key: str | None) -> str:
         """Return the query for counts of groups by (leaf, size), and the number of them with any problem.

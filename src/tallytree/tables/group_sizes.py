@@ -16,6 +16,7 @@ from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
 from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.tables.sql import WHOLE_FLOATS
 
 Content = TypeVar("Content")
 
@@ -103,9 +104,6 @@ def _parts(value: Any) -> tuple[Sealed[Any], tuple[Any, ...]]:
 
 
 # -------------------------------------------------------------------- the options of `read`
-
-
-WHOLE_FLOATS = 2**53  # quantities below this are exact in every engine's floating point
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,11 +18,11 @@ from tallytree.core.arguments import TEXT, expect, instance, optional, told
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
-from tallytree.core.office_files import as_text
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.schema import Attribute, Schema
 from tallytree.tables.address import KINDS, paths_of, stem
 from tallytree.tables.contingency import (
+    NOBODY,
     Codes,
     HouseholdCodes,
     Rows,
@@ -36,7 +36,7 @@ from tallytree.tables.group_sizes import Bound, Columns, Sealed
 from tallytree.tables.guard import from_outside, guarded
 from tallytree.tables.problems import Problem, columns_text, missing_columns, problem, problems_in, raise_any
 from tallytree.tables.source import Opened, open_in_order, workspace
-from tallytree.tables.sql import select
+from tallytree.tables.sql import WHOLE, Cell, Table, comparable, select
 
 Oversize = Literal["error", "drop", "subsample"]
 OnBrokenRules = Literal["refuse", "keep"]
@@ -172,9 +172,11 @@ def read_households(
             "persons", _opened(persons, "persons", connect, progress), schema.person, household_id, person_order
         )
         raise_any([*homes.column_problems(), *people.column_problems()])
-        ids_as_text = homes.kind_of_id() != people.kind_of_id()
-        home_rows, person_rows = homes.rows(ids_as_text), people.rows(ids_as_text)
-    home, found = _homes(home_rows, person_rows, household_id)
+        own, listed = comparable(people.id, homes.id)
+        home_rows = homes.read(listed)
+        ids = {"id": home_rows.ids, "row": np.arange(home_rows.number)}
+        person_rows = people.read(own, guarded("Matching persons with households", lambda: connect().put(ids)))
+    home, found = person_rows.home, _id_problems(home_rows, person_rows, household_id)
     sizes = np.bincount(home[home >= 0], minlength=home_rows.number)
     overlong = int(np.count_nonzero(sizes > schema.max_persons))
     if overlong and oversize == "error":
@@ -270,48 +272,23 @@ def _opened(source: Any, option: str, connect: Any, progress: Progress) -> Opene
 
 
 # -------------------------------------------------------------------- rows to codes
+# Each table is read by one query in the engine: a cell becomes a code by a join with the attribute's public values, and
+# a person's household is found by a join with the ids of the households. Only codes and ids reach Python.
 
 
 @dataclass
 class _Rows:
-    """The rows of one table: ids as Arrow chunks, attributes as codes, and the problems found in them."""
+    """The rows of one table, in its order: ids as Arrow data, attributes as codes, and the problems found in them."""
 
     ids: Any
     columns: dict[str, Codes]
+    home: Integers  # of persons: the household's row, or NOBODY
     order: Floats
     problems: list[Problem]
 
     @property
     def number(self) -> int:
         return len(self.ids)
-
-
-@dataclass
-class _Column:
-    """One attribute's codes, batch by batch, and counts of rows without a valid code."""
-
-    attribute: Attribute
-    parts: list[Codes] = field(default_factory=list)
-    unknown: int = 0
-    empty: int = 0
-
-    def add(self, codes: Integers) -> None:
-        """Add a batch of codes, which may include UNKNOWN and EMPTY."""
-        missing = self.attribute.missing
-        empty = codes == EMPTY
-        if missing is not None:
-            codes[empty] = self.attribute.values.index(missing)
-        else:
-            self.empty += int(np.count_nonzero(empty))
-        self.unknown += int(np.count_nonzero(codes == UNKNOWN))
-        self.parts.append(np.maximum(codes, 0).astype(code_type(self.attribute.codes)))
-
-    def problems(self, column: str) -> list[Problem]:
-        unknown = "unknown_value" if self.attribute.cuts is None else "not_a_number"
-        return problems_in({unknown: self.unknown, "empty_cell": self.empty}, column=column)
-
-    def whole(self) -> Codes:
-        return np.concatenate([np.empty(0, code_type(self.attribute.codes)), *self.parts])
 
 
 @dataclass(frozen=True)
@@ -328,6 +305,11 @@ class _Table:
         """Return how messages name a column of this table."""
         return f"{columns_text([column])} of the {self.which} table"
 
+    @property
+    def id(self) -> Cell:
+        """Return the column of ids."""
+        return self.opened.table[self.household_id]
+
     def column_problems(self) -> list[Problem]:
         """Return missing columns, and number columns of another type."""
         table, order = self.opened.table, [] if self.order is None else [self.order]
@@ -338,124 +320,72 @@ class _Table:
                 found.append(problem("number_type", 1, column=self.named(column), type=table.kinds[column].lower()))
         return found
 
-    def kind_of_id(self) -> str:
-        """Return the kind of the ids: ids of the same kind are compared directly, others as text."""
-        cell = self.opened.table[self.household_id]
-        return "text" if cell.is_text else "integer" if cell.is_integer else cell.kind
+    def read(self, own: Cell, households: Table | None = None) -> _Rows:
+        """Return every row, in the table's order; `own` is its id, as it is compared with those of `households`."""
+        rows: _Rows = self.opened.run(f"Reading the {self.which} table", lambda: self._rows(own, households))
+        return rows
 
-    def rows(self, ids_as_text: bool) -> _Rows:
-        """Return every row, in the table's order."""
-        return self.opened.run(f"Reading the {self.which} table", lambda: self._rows(self._query(ids_as_text)))
-
-    def _query(self, ids_as_text: bool) -> str:
-        table = self.opened.table
-        key = table[self.household_id]
-        columns = {"id": key.as_text if ids_as_text else key.text}
+    def _query(self, own: Cell, households: Table | None) -> str:
+        table, joined = self.opened.table, ""
+        cells = {"row": "row_number() OVER ()", "id": f"CASE WHEN NOT {own.is_missing} THEN {own.text} END"}
+        codes = {}
         for at, attribute in enumerate(self.attributes):
-            cell = table[attribute.name]
+            cell, name = table[attribute.name], f"cell_{at}"
+            missing = EMPTY if attribute.missing is None else attribute.values.index(attribute.missing)
             if attribute.cuts is None:
-                columns[f"value_{at}"] = cell.text
+                cells[name] = f"coalesce({cell.label}, '')"
+                values = self.opened.engine.put({"label": attribute.values, "code": range(attribute.codes)})
+                joined += f" LEFT JOIN {values.name} AS listed_{at} ON listed_{at}.label = given.{name}"
+                unlisted = f"CASE WHEN given.{name} = '' THEN {missing} ELSE {UNKNOWN} END"
+                code = f"coalesce(listed_{at}.code, {unlisted})"
             else:
-                columns |= {f"value_{at}": f"CAST({cell.number.text} AS DOUBLE)", f"empty_{at}": cell.is_missing}
+                cells |= {name: f"CAST({cell.number.text} AS DOUBLE)", f"empty_{at}": cell.is_missing}
+                number = Cell(f"given.{name}", "DOUBLE")
+                bins = " ".join(f"WHEN {number.text} < {cut!r} THEN {code}" for code, cut in enumerate(attribute.cuts))
+                wrong = f"WHEN given.empty_{at} THEN {missing} WHEN {number.is_missing} THEN {UNKNOWN}"
+                code = f"CASE {wrong} {bins} ELSE {len(attribute.cuts)} END"
+            kind = next(kind for kind, size in WHOLE.items() if attribute.codes < 1 << (8 * size - 1))
+            codes[f"code_{at}"] = f"CAST({code} AS {kind})"
         if self.order is not None:
-            columns["order"] = f"CAST({table[self.order].number.text} AS DOUBLE)"
-        return select(columns, table.source)
+            cells["turn"] = f"CAST({table[self.order].number.text} AS DOUBLE)"
+        if households is not None:
+            codes["home"] = f"coalesce(homes.row, {NOBODY})"
+            first = f"SELECT id, min(row) AS row FROM {households.name} GROUP BY id"
+            joined += f" LEFT JOIN ({first}) AS homes ON homes.id = given.id"
+        own_columns = {name: f"given.{name}" for name in ("row", "id", *(() if self.order is None else ("turn",)))}
+        return select(own_columns | codes, f"({select(cells, table.source)}) AS given{joined}")
 
-    def _rows(self, query: Any) -> _Rows:
-        import pyarrow as pa
-
-        columns = [_Column(attribute) for attribute in self.attributes]
-        ids: list[Any] = []
-        orders: list[Floats] = [np.empty(0)]
-        for batch in self.opened.engine.batches(query):
-            ids.append(_id(batch["id"]))
-            for at, column in enumerate(columns):
-                values = batch[f"value_{at}"]
-                if column.attribute.cuts is None:
-                    column.add(_category(values, column.attribute))
-                else:
-                    column.add(_bin(values, batch[f"empty_{at}"], column.attribute.cuts))
-            if self.order is not None:
-                orders.append(_floats(batch["order"]))
-        found = []
-        for column in columns:
-            found += column.problems(self.named(column.attribute.name))
-        order = np.concatenate(orders)
-        unordered = int(np.count_nonzero(~np.isfinite(order)))
-        found += problems_in({"no_order": unordered}, column=self.named(self.order or ""))
-        whole = {column.attribute.name: column.whole() for column in columns}
-        return _Rows(pa.chunked_array(ids) if ids else pa.chunked_array([pa.array([], pa.null())]), whole, order, found)
+    def _rows(self, own: Cell, households: Table | None) -> _Rows:
+        rows = self.opened.engine.batches(self._query(own, households)).read_all()
+        if np.any(np.diff(rows["row"].to_numpy()) < 0):  # a join may change the order
+            rows = rows.sort_by("row")
+        found, columns = [], {}
+        for at, attribute in enumerate(self.attributes):
+            codes = rows[f"code_{at}"].to_numpy()
+            unknown = "unknown_value" if attribute.cuts is None else "not_a_number"
+            counts = {unknown: int(np.sum(codes == UNKNOWN)), "empty_cell": int(np.sum(codes == EMPTY))}
+            found += problems_in(counts, column=self.named(attribute.name))
+            columns[attribute.name] = np.maximum(codes, 0).astype(code_type(attribute.codes))
+        turns = np.empty(0) if self.order is None else rows["turn"].to_numpy()
+        found += problems_in({"no_order": int(np.sum(~np.isfinite(turns)))}, column=self.named(self.order or ""))
+        found += problems_in({"no_household": rows["id"].null_count}, column=self.named(self.household_id))
+        home = np.empty(0, np.int64) if households is None else rows["home"].to_numpy()
+        return _Rows(rows["id"], columns, home, turns, found)
 
 
-def _id(ids: Any) -> Any:
-    """Return the ids, with null for every empty one."""
-    import pyarrow as pa
+def _id_problems(households: _Rows, persons: _Rows, household_id: str) -> list[Problem]:
+    """Return how many households appear twice, and how many persons live in an unknown one."""
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(ids.type):
-        ids = ids.dictionary_decode()
-    if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
-        ids = ids.cast(pa.large_string())
-        return pc.if_else(pc.equal(ids, ""), None, ids)
-    if pa.types.is_integer(ids.type) and ids.type != pa.uint64():
-        return ids.cast(pa.int64())
-    return pc.if_else(pc.is_nan(ids), None, ids) if pa.types.is_floating(ids.type) else ids
+    times = pc.struct_field(households.ids.drop_null().value_counts(), "counts")
+    counts = {
+        "repeated_household": pc.sum(pc.greater(times, 1), min_count=0).as_py(),
+        "unknown_household": int(np.sum(persons.home == NOBODY)) - persons.ids.null_count,
+    }
+    return problems_in(counts, column=columns_text([household_id]))
 
 
-def _category(values: Any, attribute: Attribute) -> Integers:
-    """Return the codes of texts; each different text of the batch is looked up once."""
-    import pyarrow as pa
-
-    if pa.types.is_null(values.type):
-        return np.full(len(values), EMPTY, np.int64)
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    encoded = values.dictionary_encode()
-    code_of = {value: code for code, value in enumerate(attribute.values)}
-    texts = [as_text(value) for value in encoded.dictionary.to_pylist()]
-    known = [code_of.get(text, EMPTY if text == "" else UNKNOWN) for text in texts]
-    places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    codes: Integers = np.array([*known, EMPTY], np.int64)[places]
-    return codes
-
-
-def _bin(values: Any, empty: Any, cuts: tuple[float, ...]) -> Integers:
-    numbers = _floats(values)
-    codes = np.searchsorted(np.array(cuts, dtype=np.float64), numbers, side="right").astype(np.int64)
-    codes[~np.isfinite(numbers)] = UNKNOWN
-    codes[empty.fill_null(True).to_numpy(zero_copy_only=False)] = EMPTY
-    return codes
-
-
-def _floats(values: Any) -> Floats:
-    """Return numbers unchanged, with null as NaN."""
-    return np.array(values.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-# -------------------------------------------------------------------- persons to their households
-
-
-def _homes(households: _Rows, persons: _Rows, household_id: str) -> tuple[Integers, list[Problem]]:
-    """Return the row of each person's household, or −1, and the problems of the ids."""
-    import pyarrow.compute as pc
-
-    column = columns_text([household_id])
-
-    def find() -> tuple[Integers, list[Problem]]:
-        found = []
-        for rows, which in ((households, "households"), (persons, "persons")):
-            found += problems_in({"no_household": rows.ids.null_count}, column=f"{column} of the {which} table")
-        known = households.ids.combine_chunks().drop_null()
-        repeated = int(pc.sum(pc.greater(pc.struct_field(known.value_counts(), "counts"), 1)).as_py() or 0)
-        found += problems_in({"repeated_household": repeated}, column=column)
-        home = np.full(persons.number, -1, np.int64)
-        if persons.ids.type == households.ids.type:  # otherwise one of the two tables has no ids
-            places = pc.index_in(persons.ids, value_set=households.ids.combine_chunks(), skip_nulls=True)
-            home = places.fill_null(-1).to_numpy().astype(np.int64)
-        unknown = int(np.count_nonzero(home < 0)) - persons.ids.null_count
-        return home, found + problems_in({"unknown_household": unknown}, column=column)
-
-    return guarded("Matching persons with households", find)
+# -------------------------------------------------------------------- persons of too large households
 
 
 def _select_persons(home: Integers, whole: Rows, oversize: Oversize, order: Any) -> Any:

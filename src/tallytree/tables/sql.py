@@ -13,6 +13,7 @@ from typing import Any
 WHOLE = {"TINYINT": 1, "SMALLINT": 2, "INTEGER": 4, "BIGINT": 8}  # bytes of signed integers
 UNSIGNED = tuple(f"U{name}" for name in WHOLE)
 FLOATING = ("FLOAT", "DOUBLE")
+WHOLE_FLOATS = 2**53  # integers below this are exact in every engine's floating point
 WHITE = " \t\n\r\v\f"
 
 
@@ -85,6 +86,15 @@ class Cell:
         return self.text if self.kind == "VARCHAR" else f"CAST({self.text} AS VARCHAR)"
 
     @property
+    def label(self) -> str:
+        """Return the expression as a text as a schema writes it: integers without a point, and no text for NaN."""
+        if self.kind not in FLOATING:
+            return self.as_text
+        whole = f"{self.text} = trunc({self.text}) AND abs({self.text}) < {WHOLE_FLOATS}"
+        cases = f"WHEN isnan({self.text}) THEN NULL WHEN {whole} THEN CAST(CAST({self.text} AS BIGINT) AS VARCHAR)"
+        return f"CASE {cases} ELSE {self.as_text} END"
+
+    @property
     def is_missing(self) -> str:
         """Return a condition: null; for text also empty; for floating point also not finite."""
         if self.is_text:
@@ -120,6 +130,12 @@ class Cell:
     def has_no_fraction(self) -> str:
         """Return a condition: a floating-point number within the bounds of a quantity is an integer."""
         return f"(CAST(CAST({self.text} AS BIGINT) AS DOUBLE) = {self.text})"
+
+
+def comparable(own: Cell, other: Cell) -> tuple[Cell, Cell]:
+    """Return two cells unchanged if they can be compared, otherwise as text."""
+    alike = own.kind == other.kind or (own.is_text and other.is_text) or (own.is_integer and other.is_integer)
+    return (own, other) if alike else (Cell(own.as_text, "VARCHAR"), Cell(other.as_text, "VARCHAR"))
 
 
 @dataclass(frozen=True)
