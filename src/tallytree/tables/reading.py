@@ -185,9 +185,6 @@ def read(
     GroupSizes(Hierarchy(total 1 → county 2), sizes 1–3, private totals)
     """
     categories = Categories.of(by, decided_by)
-    paths = paths_of(source, "source")
-    if name is None:
-        name = stem(paths[0]) if paths and len(paths) == 1 else source.name if isinstance(source, Source) else None
     options = Options(
         group=group,
         region=region_columns(region),
@@ -203,11 +200,13 @@ def read(
         on_missing=on_missing,
         regions_are_public=regions_are_public,
         categories=categories,
-        name=name,
-        files=tuple(paths or ()),
     )
     if hierarchy is not None:
         refuse_too_many(hierarchy, options)
+    paths = paths_of(source, "source")
+    if name is None:
+        name = stem(paths[0]) if paths and len(paths) == 1 else source.name if isinstance(source, Source) else None
+    options = replace(options, name=name, files=tuple(paths or ()))
     if groups is not None:
         check_groups_are_public(groups_are_public)
         refuse_own_list(source, table, groups, groups_table)
