@@ -341,9 +341,9 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_473,
-    "tables": 3_108,
-    "privacy": 3_165,
+    "core and domain": 2_427,
+    "tables": 3_092,
+    "privacy": 3_121,
     "estimate": 4_725,
     "mechanisms": 1_710,
     "synthesis": 2_445,
@@ -356,7 +356,7 @@ MOST_CODE_LINES = {
 MOST_MODULES = 200
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (33, 4_703)  # modules, code lines
+MOST_TO_READ = (33, 4_668)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
@@ -367,7 +367,7 @@ THEOREM_CORE = (
     "privacy.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 1_779
+MOST_IN_THE_CORE = 1_735
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES: set[str] = set()
