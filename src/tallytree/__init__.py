@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from tallytree.publish.microdata.synthesis import Synthesis as Synthesis
     from tallytree.publish.microdata.synthesis_run import synthesize as synthesize
     from tallytree.publish.release.answer import Answer as Answer
+    from tallytree.publish.release.comparison import Comparison as Comparison
+    from tallytree.publish.release.comparison import compare as compare
     from tallytree.publish.release.measurements_file import load_measurements as load_measurements
     from tallytree.publish.release.measurements_file import save_measurements as save_measurements
     from tallytree.publish.release.queries import Query as Query
@@ -84,6 +86,7 @@ _MODULES = {
     "planning.report": "PlanReport plan",
     "publish.release.answer": "Answer",
     "publish.release.queries": "Query",
+    "publish.release.comparison": "Comparison compare",
     "publish.release.value": "Release",
     "publish.release.release_run": "release resume",
     "publish.release.measurements_file": "load_measurements save_measurements",

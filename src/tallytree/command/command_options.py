@@ -207,6 +207,41 @@ class QueryOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The options of `compare`."""
+
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="The earlier release's directory.")]
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The later release's directory.")]
+    level: Annotated[str | None, typer.Option(help="Compare the regions of this level only.")] = None
+    size: Annotated[
+        Names, typer.Option(metavar="SIZES", help='Compare a band of sizes, such as ">=3", alone. May be repeated.')
+    ] = None
+    by: Annotated[
+        Names,
+        typer.Option(
+            metavar="NAME=VALUE", help="A category's value: tenure=rented. With tenure alone, each of its values."
+        ),
+    ] = None
+    family_wise: Annotated[
+        bool, typer.Option("--family-wise", help="Limit the chance of any false flag to 5 %, not their share.")
+    ] = False
+    more_than: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="Flag only changes of more than this: 5%.")
+    ] = None
+    concordance: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For changed boundaries: columns old_leaf and new_leaf.")
+    ] = None
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="Name the joint total that this ledger has for both data sets.")
+    ] = None
+    out: Annotated[Path | None, typer.Option(help="Write tables, facts and a page to this new directory.")] = None
+    report: Annotated[Path | None, typer.Option(help="Write the page to this file: .html.")] = None
+    map: Annotated[Path | None, typer.Option(help="Draw a map on the page from this GeoJSON.")] = None
+    as_json: AsJson = False
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
     """The options of `evaluate`."""
 

@@ -20,15 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
+from tallytree.domain.categories import ALL
 from tallytree.estimate.intervals.linear import Estimates, fieller
 
 RATE = 0.05  # of false flags, and of intervals that fail
+FLAGS = {1: "increased", -1: "decreased", 0: "not shown to have changed"}
 Flags = NDArray[np.bool_]
 OldAndNew = tuple[Floats, Floats]
 
@@ -38,6 +41,31 @@ class Rule(NamedTuple):
 
     family_wise: bool = False
     more_than: float = 0.0
+
+
+@dataclass(frozen=True)
+class Family:
+    """The regions of one level for one question: they are tested together."""
+
+    level: str
+    question: str
+    values: tuple[str, ...]
+    regions: int
+    tested: int  # without those whose change is known exactly
+    increased: int
+    decreased: int
+    method: str
+
+    @property
+    def flagged(self) -> int:
+        """Return how many regions are flagged."""
+        return self.increased + self.decreased
+
+    @property
+    def label(self) -> str:
+        """Return the question with the values of categories."""
+        named = [value for value in self.values if value != ALL]
+        return f"{self.question} ({', '.join(named)})" if named else self.question
 
 
 class Changes(NamedTuple):

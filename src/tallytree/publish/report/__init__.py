@@ -89,11 +89,11 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html)}" width="100%" height="600" title="report"></iframe>'
 
 
-def render_page(template: str, values: Mapping[str, Any], *, data: Any = None) -> Page:
+def render_page(template: str, values: Mapping[str, Any], *, data: Any = None, script_name: str = "page.js") -> Page:
     """Render a page from a template; `data` are the plain values for its script."""
     from markupsafe import Markup
 
-    style, script = (_read(name) for name in ("page.css", "page.js"))
+    style, script = (_read(name) for name in ("page.css", script_name))
     runs = "none" if data is None else _digest(script)
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{runs}'; img-src data:; base-uri 'none'; "
@@ -180,6 +180,7 @@ FILTERS = {
     "join_words": join_words,
     "period": lambda text: format_date(date.fromisoformat(text)) if text.count("-") == 2 else text,
     "place": place_on_bar,
+    "signed": lambda value: NOTHING if value is None else f"{value:+,.0f}".replace("-", "−"),
     "plus_minus": lambda text: NOTHING if text in (None, NOTHING) else f"± {text}",
 }
 
