@@ -28,6 +28,7 @@ from tallytree.core.arguments import PATH, expecting
 from tallytree.core.disk import sync
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import visible
+from tallytree.publish.about import NOT_STATED
 from tallytree.publish.folder import PAGE_MARK
 from tallytree.version import VERSION
 
@@ -100,8 +101,8 @@ def render_page(template: str, values: Mapping[str, Any], *, data: Any = None, s
         "form-action 'none'"
     )
     text = {"style": Markup(style), "script": Markup(script), "data": None if data is None else Markup(embed(data))}
-    facts = {"policy": policy, "version": VERSION, "made": format_date(date.today())}
-    body = _environment().get_template(template).render(**values, **text, **facts)
+    facts = {"policy": policy, "version": VERSION, "made": format_date(date.today()), **text}
+    body = _environment().get_template(template).render({"about": NOT_STATED, **values, **facts})
     return Page(f"{PAGE_MARK.decode()}\n{body}\n")
 
 

@@ -8,7 +8,6 @@ from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.planning.report import PlanReport
 from tallytree.planning.simulation import Prediction
 from tallytree.privacy.relations import describe_relation
-from tallytree.publish.about import NOT_STATED
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.report import Page, Words, render_page
 
@@ -25,7 +24,6 @@ def make_plan_page(report: PlanReport, *, title: str, words: Words | None = None
     by_split = [one for one in found if one.budget == first]
     values = {
         "title": title,
-        "about": NOT_STATED,
         "words": words or Words(),
         "report": report,
         "protects": describe_relation(report.facts.neighbours),
