@@ -351,7 +351,7 @@ MOST_CODE_LINES = {
     "publish": 8_614,
     "demo": 168,
     "lab": 5_045,
-    "command": 3_830,
+    "command": 3_834,
 }
 MOST_MODULES = 204
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.

@@ -49,7 +49,9 @@ def test_a_release_has_a_page_unless_it_is_refused(typed, folder):
     assert f"Look at it: {os.path.join('out', REPORT)}" in typed("release", "release.toml", "--out", "out")
     html = (folder / "out" / REPORT).read_text(encoding="utf-8")
     assert "How many homes there are of each size" in html
-    assert tt.Release.load(folder / "out").release_id in html
+    made = tt.Release.load(folder / "out")
+    assert made.release_id in html
+    assert (made.about.groups, made.about.entities) == ("homes", "people")
     found = tt.verify(folder / "out")
     assert found.ok
     assert REPORT in [one.place for one in found.assumptions]

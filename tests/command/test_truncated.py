@@ -7,7 +7,6 @@ from rich.console import Console
 
 from tallytree.command import screen
 from tallytree.command.query import answer, bands
-from tallytree.publish.report import Words
 from tests.publish.release.test_truncation import DROPPED, MOST, released, trips
 
 
@@ -24,7 +23,7 @@ def releases():
 
 
 def test_a_summary_says_that_rows_were_dropped_and_otherwise_nothing(releases):
-    how = (Path("out"), "0" * 64, Words("trips", "drivers"))
+    how = (Path("out"), "0" * 64)
     truncated, whole = (shown(screen.release_summary(one, *how)) for one in releases)
     assert DROPPED in truncated
     assert "truncated" not in whole

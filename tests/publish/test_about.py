@@ -16,6 +16,8 @@ STATED = {
     "reference_date": "2025-Q1",
     "description": "All homes on one day.",
     "source": "Register of homes",
+    "groups": "homes",
+    "entities": "people",
 }
 
 
@@ -71,11 +73,21 @@ def test_a_reference_date_may_be_a_year_a_quarter_a_month_or_a_day(given, kept):
         {"publisher": "x" * 10_001},
         {"publisher": "\ud800"},
         {"licence": None},
+        {"groups": " "},
+        {"entities": "x" * 61},
     ],
 )
 def test_what_is_no_date_or_text_is_refused(wrong):
     with pytest.raises(tt.SpecError, match=next(iter(wrong))):
         About.of(wrong)
+
+
+def test_its_words_are_those_of_the_report_unless_others_are_given():
+    made = released(about=STATED)
+    assert "How many homes there are of each size" in made.report().html
+    html = made.report(groups="dwellings").html
+    assert "How many dwellings there are of each size" in html
+    assert "about any one of the people" in html
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_one():

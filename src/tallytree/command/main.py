@@ -261,8 +261,14 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help=("Write the report to this file; by default report.html in the directory."))
     ] = None,
-    groups: Annotated[str, typer.Option(help="Call groups by this plural word, such as households.")] = "groups",
-    entities: Annotated[str, typer.Option(help="Call entities by this plural word, such as persons.")] = "entities",
+    groups: Annotated[
+        str | None,
+        typer.Option(help="Call groups by this plural word, such as households; by default as the spec said."),
+    ] = None,
+    entities: Annotated[
+        str | None,
+        typer.Option(help="Call entities by this plural word, such as persons; by default as the spec said."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a report on a release, for its readers. Nothing is spent.
@@ -271,9 +277,8 @@ def report(
     disk and loads nothing.
     """
     from tallytree.command.make import run_report
-    from tallytree.publish.report import Words
 
-    run_report(directory, map=map, out=out, words=Words(groups, entities), quiet=quiet)
+    run_report(directory, map=map, out=out, groups=groups, entities=entities, quiet=quiet)
 
 
 @app.command()

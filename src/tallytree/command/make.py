@@ -48,7 +48,7 @@ from tallytree.publish.microdata.synthesis import Synthesis, is_microdata
 from tallytree.publish.release.release_run import CheckedRelease
 from tallytree.publish.release.table_layout import file_names
 from tallytree.publish.release.value import Release
-from tallytree.publish.report import Page, Words
+from tallytree.publish.report import Page
 from tallytree.publish.report.synthesis_page import make_synthesis_page
 from tallytree.publish.run_folder import (
     NOTHING_SPENT,
@@ -323,8 +323,8 @@ def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
     wanted = spec.report
     where = None if wanted.map is None else spec.folder / wanted.map
     if not made.is_small:  # only its upper levels are read
-        return page_of(out, words=wanted.words(), map=where)
-    return made.report(map=where, groups=wanted.groups, entities=wanted.entities, directory=out)
+        return page_of(out, map=where)
+    return made.report(map=where, directory=out)
 
 
 def _show(
@@ -332,8 +332,8 @@ def _show(
 ) -> None:
     """Show a summary of the output and the next commands; with `quiet` only its id."""
     commands = {"Check it:": _verify_command(out, release_id)}
-    if isinstance(made, Release) and isinstance(spec, ReleaseSpec):
-        screen.show(screen.release_summary(made, out, release_id, spec.report.words()), quiet=quiet)
+    if isinstance(made, Release):
+        screen.show(screen.release_summary(made, out, release_id), quiet=quiet)
         commands["Ask it:"] = _query_command(made, out)
     elif isinstance(made, Synthesis):
         screen.show(screen.synthesis_summary(made, out, release_id), quiet=quiet)
@@ -407,18 +407,18 @@ class NoReport(UserWarning):
     """A release is complete, but its report could not be written."""
 
 
-def run_report(directory: Path, *, map: Path | None, out: Path | None, words: Words, quiet: bool) -> None:  # noqa: A002
-    """Write the report of a directory, into it or elsewhere."""
+def run_report(directory: Path, *, out: Path | None, quiet: bool, **options: Any) -> None:
+    """Write the report of a directory, into it or elsewhere; `options` are those of `page_of`."""
     if not directory.is_dir():
         raise ReleaseError(f"there is no release directory at {directory}")
     with show_progress(quiet) as progress:
         progress(Stage("reading the release"))
-        page = page_of(directory, words=words, map=map, progress=progress)
+        page = page_of(directory, progress=progress, **options)
         written = put_report(directory, page.encode()) if out is None else page.save(out)
     show(f"{written} ({len(page.encode()) / 1000:,.0f} kB): open it in a browser; it needs no network.", quiet=quiet)
 
 
-def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progress = silent) -> Page:  # noqa: A002
+def page_of(directory: Path, *, map: Path | None, progress: Progress = silent, **words: str | None) -> Page:  # noqa: A002
     """Return the report of a directory's contents."""
     if is_microdata(directory):
         from tallytree.publish.report.synthesis_page import make_synthesis_page
@@ -429,7 +429,7 @@ def page_of(directory: Path, *, words: Words, map: Path | None, progress: Progre
     from tallytree.publish.report.release_page import read_release_page
 
     progress(Stage("making the page"))
-    return read_release_page(directory, words=words, map=map)
+    return read_release_page(directory, map=map, **words)
 
 
 def report_after(directory: Path, made: Callable[[], Page], progress: Progress) -> Path | None:

@@ -80,7 +80,7 @@ def run_plan(options: PlanOptions) -> None:
                 several = budgets if len(budgets) > 1 else vary_budget(budgets[0])
                 simulated = predict_errors(facts, expecting, several, best, progress=progress)
                 title = f"What a budget buys: {spec.release.title or options.spec.stem}"
-                make_plan_page(simulated, title=title, words=spec.report.words()).save(options.report)
+                make_plan_page(simulated, title=title, words=spec.stated()).save(options.report)
                 parts.append(f"page: {options.report}")
             if options.plot is not None:
                 page = draw_plan(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)

@@ -43,6 +43,7 @@ from tallytree.privacy.ledger import Charge
 from tallytree.privacy.measurements import Measurements
 from tallytree.privacy.neighbours import Neighbours, UnitKind
 from tallytree.privacy.noise import NoiseSource
+from tallytree.publish.about import About
 from tallytree.publish.release.error_bars import Publication
 from tallytree.publish.release.release_run import (
     CheckedRelease,
@@ -184,8 +185,12 @@ class ReleaseSpec(Spec):
         if spec.data.groups is not None:
             check_groups_are_public(spec.data.groups_are_public)
         checked_level(float(spec.release.confidence))
-        spec.report.words()
+        spec.stated()
         return spec
+
+    def stated(self) -> About:
+        """Return what all files state about the release, with its words for groups and entities."""
+        return self.about.value().called(self.report.groups, self.report.entities)
 
     @property
     def mechanism_options(self) -> dict[str, dict[str, Any]]:
@@ -374,7 +379,7 @@ class ReleaseSpec(Spec):
         return finish_release(run, measurements, wanted.mechanism, wanted.options, publication, progress)
 
     def _publication(self, data: GroupSizes | Measurements) -> Publication:
-        wanted, about = self.release, self.about.value()
+        wanted, about = self.release, self.stated()
         confidence = float(wanted.confidence)
         return Publication.of(data, self.title, wanted.intervals, confidence, self.area_files(), about)
 
@@ -390,7 +395,7 @@ class ReleaseSpec(Spec):
         how: dict[str, Any] = {"table": data.table, "memory_limit": data.memory_limit, "form": data.form}
         largest = groups_at_largest(source, options, **how)
         label = size_label(data.max_size, data.max_size)
-        words = self.report.words()
+        words = self.stated()
         parts = {"max_size": f"{largest.for_the_data_holder(f'{words.groups} with rows')} have {label}"}
         if found := rows_left_out(source, options, **how):
             rows, entities = (

@@ -57,7 +57,6 @@ from tallytree.publish.release.release_run import CheckedRelease
 from tallytree.publish.release.release_statement import public_totals, totals_in_words
 from tallytree.publish.release.table_layout import COUNTS, ENTITIES, REGIONS, file_names
 from tallytree.publish.release.value import Release
-from tallytree.publish.report import Words
 from tallytree.publish.statement import guarantee
 from tallytree.publish.untrusted import read_json
 from tallytree.publish.verify import Verification
@@ -162,7 +161,7 @@ def _of_ledger(charged: bool) -> str:
 # -------------------------------------------------------------------- releases
 
 
-def release_summary(release: Release, directory: Path, release_id: str, nouns: Words) -> RenderableType:
+def release_summary(release: Release, directory: Path, release_id: str) -> RenderableType:
     """Return a summary of a release: levels, budget, guarantees, files."""
     measurements, hierarchy = release.measurements, release.hierarchy
     both_ways = "categories add up to all of them; " if hierarchy.by.columns else ""
@@ -174,12 +173,12 @@ def release_summary(release: Release, directory: Path, release_id: str, nouns: W
         Text(),
         words(release.title, style="bold green"),
         words(
-            f"{release.total:,} {nouns.groups} in {hierarchy.names[0]} ({known}), {release.entities[0]:,} "
-            f"{nouns.entities} ({capped_sizes(release.sizes[-1])}), by size:"
+            f"{release.total:,} {release.about.groups} in {hierarchy.names[0]} ({known}), {release.entities[0]:,} "
+            f"{release.about.entities} ({capped_sizes(release.sizes[-1])}), by size:"
         ),
         Text(),
-        below(_histogram(release, nouns), space=1),
-        *(below(_by_value(release, name, nouns), space=1) for name in release.rows.categories),
+        below(_histogram(release), space=1),
+        *(below(_by_value(release, name), space=1) for name in release.rows.categories),
         below(_levels(release), space=1),
         facts(
             {
@@ -221,10 +220,10 @@ def _levels(release: Release) -> Table:
     return table
 
 
-def _by_value(release: Release, name: str, nouns: Words) -> Table:
+def _by_value(release: Release, name: str) -> Table:
     """Return the root's groups and entities by the values of a category."""
     tree, rows, at = release.hierarchy, release.rows, release.rows.categories.index(name)
-    table = plain_table(visible(name), nouns.groups, nouns.entities, right=(1, 2))
+    table = plain_table(visible(name), release.about.groups, release.about.entities, right=(1, 2))
     for values in rows.values:
         if values[at] != ALL and all(value == ALL for place, value in enumerate(values) if place != at):
             counts = release.all_counts[Scope((0,), values, "").table_row(tree)]
@@ -261,7 +260,7 @@ def _error_bars(release: Release) -> str:
     return f"{text}."
 
 
-def _histogram(release: Release, nouns: Words) -> Table:
+def _histogram(release: Release) -> Table:
     """Return the root's counts as bars."""
     counts, sizes = release.counts[0], list(release.sizes)
     labels = [size_label(size, sizes[-1]) for size in sizes]
@@ -269,7 +268,7 @@ def _histogram(release: Release, nouns: Words) -> Table:
         counts = np.append(counts[: MOST_SIZES - 1], counts[MOST_SIZES - 1 :].sum())
         labels = [*labels[: MOST_SIZES - 1], f"{sizes[MOST_SIZES - 1]} or more"]
     longest = max(1, int(counts.max()))
-    table = plain_table("size", nouns.groups, "", right=(1,))
+    table = plain_table("size", release.about.groups, "", right=(1,))
     for label, count in zip(labels, counts, strict=True):
         eighths = round(8 * LONGEST_BAR * int(count) / longest)
         bar = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]

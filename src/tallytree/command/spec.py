@@ -36,7 +36,6 @@ from tallytree.privacy.ledger import Charge
 from tallytree.privacy.neighbours import PrivacyUnit
 from tallytree.publish.about import About, reference_text
 from tallytree.publish.folder import SPEC
-from tallytree.publish.report import Words
 from tallytree.publish.run_folder import RunFolder
 from tallytree.publish.untrusted import read_json
 from tallytree.tables.address import KINDS, NO_MOTHERDUCK, WHERE, Source, is_motherduck, stem
@@ -118,15 +117,11 @@ class Privacy(Section):
 
 
 class ReportSection(Section):
-    """Words and map of the report; none of this is part of the published files."""
+    """Words for groups and entities, which all files repeat, and the map of the report."""
 
     groups: str = "groups"  # what these are, in the plural
     entities: str = "entities"
     map: PathText | None = None  # GeoJSON with an area for each region
-
-    def words(self) -> Words:
-        """Return the words for groups and entities."""
-        return Words(self.groups, self.entities)
 
 
 class AboutSection(Section):

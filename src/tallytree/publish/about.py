@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 from typing import Any
 
@@ -18,6 +18,8 @@ from tallytree.core.numbers import short
 
 DECLARED = "who published it and what the data are about, as the publisher states it (the same in all files)"
 LONGEST = 10_000  # characters of a text
+LONGEST_WORD = 60  # characters of a word for groups or entities
+WORDS = ("groups", "entities")
 ABOUT_TEXT = Kind(f"a text of at most {LONGEST:,} characters", lambda text: TEXT.holds(text) and len(text) <= LONGEST)
 
 
@@ -31,10 +33,16 @@ class About:
     reference_date: str = ""  # the time that the data are about: 2025, 2025-Q1, 2025-03 or 2025-03-31
     description: str = ""
     source: str = ""
+    groups: str = "groups"  # what these are called, in the plural, such as households
+    entities: str = "entities"
 
     def __post_init__(self) -> None:
         for name, text in vars(self).items():
             expect(text, ABOUT_TEXT, f"{name} of [about]")
+        for name in WORDS:
+            word = getattr(self, name)
+            if not word.strip() or len(word) > LONGEST_WORD:
+                raise SpecError(f"{name} = {short(word)} is not a valid name; expected a plural such as 'households'")
         if self.reference_date and not is_reference_date(self.reference_date):
             given = short(self.reference_date)
             raise SpecError(
@@ -54,7 +62,12 @@ class About:
 
     def to_json(self) -> dict[str, str]:
         """Return what was stated, by name."""
-        return {name: text for name, text in vars(self).items() if text}
+        return {one.name: text for one in fields(self) if (text := getattr(self, one.name)) != one.default}
+
+    def called(self, groups: str | None = None, entities: str | None = None) -> About:
+        """Return the same with other words for groups and entities, where they are given."""
+        given = {"groups": groups, "entities": entities}
+        return replace(self, **{name: word for name, word in given.items() if word is not None})
 
     def in_statement(self) -> dict[str, Any]:
         """Return the entry of a privacy statement; nothing if nothing was stated."""
@@ -77,7 +90,11 @@ class About:
     def in_dublin_core(self) -> dict[str, str]:
         """Return what was stated with the names of Dublin Core."""
         names = {"licence": "license", "reference_date": "temporal"}
-        return {f"dc:{names.get(name, name)}": text for name, text in self.to_json().items() if name != "contact"}
+        return {
+            f"dc:{names.get(name, name)}": text
+            for name, text in self.to_json().items()
+            if name not in ("contact", *WORDS)
+        }
 
     def cite(self, kind: str, title: str, release_id: str | None, version: str) -> str:
         """Return a citation: publisher, reference date, title, id and software.

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import tallytree as tt
+from tallytree.publish.about import About
 from tallytree.publish.release import table_layout as partition
-from tallytree.publish.report import Page, Words, cells, embed
+from tallytree.publish.report import Page, cells, embed
 from tallytree.publish.report.cells import Cells
 from tallytree.publish.report.release_page import read_release_page
 from tests.publish.report.worlds import ATTACK, NAMES, SCRIPT, released, squares
@@ -249,7 +250,7 @@ def test_words_for_groups_and_entities_are_used_and_checked(release):
     with pytest.raises(tt.SpecError, match="plural"):
         release.report(groups=" ")
     with pytest.raises(tt.SpecError, match="plural"):
-        Words("x" * 61)
+        About(groups="x" * 61)
 
 
 def test_a_page_is_saved_whole_over_an_older_one_and_what_fails_says_why(release, tmp_path):

@@ -44,6 +44,7 @@ from tallytree.estimate.intervals.tails import LEAST_P_VALUE, Errors
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.folder import UNUSABLE, manifest_faults, reason, write_json, write_whole
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import truncation
@@ -115,6 +116,8 @@ class Comparison:
         For each level the ids of regions that only the old or only the new release has.
     protection : str
         How people in both data sets are protected.
+    about : About
+        What the new release states about itself.
     """
 
     old: Mapping[str, Any]
@@ -126,6 +129,7 @@ class Comparison:
     warnings: tuple[str, ...]
     unmatched: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
     protection: str
+    about: About = NOT_STATED
 
     def table(self, level: str | None = None, question: str | None = None, *, flagged: bool = False) -> Any:
         """Return the rows as a pyarrow Table.
@@ -171,27 +175,22 @@ class Comparison:
         """Return the rows as a polars DataFrame; needs polars."""
         return import_extra("polars", "to_polars", "polars").from_arrow(self.rows)
 
-    def report(self, *, map: GeoJson | None = None, groups: str = "groups", entities: str = "entities") -> Page:  # noqa: A002
+    def report(self, *, map: GeoJson | None = None) -> Page:  # noqa: A002
         """Write a page for people: which regions changed, by how much, and how sure that is.
 
         Parameters
         ----------
         map : path or mapping, optional
             A GeoJSON file, or its content, with an area for each region of a level.
-        groups : str, default "groups"
-            What groups are called, in the plural.
-        entities : str, default "entities"
-            What entities are called, in the plural.
 
         Returns
         -------
         Page
             The page: ``comparison.report().save("changes.html")``.
         """
-        from tallytree.publish.report import Words
         from tallytree.publish.report.comparison_page import make_comparison_page
 
-        return make_comparison_page(self, words=Words(groups, entities), map=map)
+        return make_comparison_page(self, map=map)
 
     def export(self, directory: str | PathLike[str], *, map: GeoJson | None = None) -> tuple[str, ...]:  # noqa: A002
         """Write the rows as Parquet and CSV, the facts as JSON, and the page, to a new directory.
@@ -367,6 +366,7 @@ def compare_releases(
         warnings=(*warnings, *_about_pairs(unmatched)),
         unmatched=unmatched,
         protection=_protection(old.measurements.budget, new.measurements.budget),
+        about=new.about,
     )
 
 

@@ -33,7 +33,6 @@ from tallytree.publish.release.files import read_release, write_files
 from tallytree.publish.release.queries import By, Query, Regions, Scope, Sizes, named_regions, split_query
 from tallytree.publish.release.region_map import RegionMap
 from tallytree.publish.release.release_statement import public_totals
-from tallytree.publish.report import Words
 from tallytree.publish.report.maps import read_map
 from tallytree.publish.run_folder import Published, save_published
 from tallytree.publish.statement import guarantee
@@ -186,8 +185,8 @@ class Release(ReleaseContents, Published):
         self,
         *,
         map: GeoJson | None = None,  # noqa: A002
-        groups: str = "groups",
-        entities: str = "entities",
+        groups: str | None = None,
+        entities: str | None = None,
         directory: str | PathLike[str] = "release/",
     ) -> Page:
         """Write a report for people, as one HTML page that loads nothing.
@@ -197,10 +196,8 @@ class Release(ReleaseContents, Published):
         map : path or mapping, optional
             A GeoJSON file, or its content, with an area for each region of a level. A property of its features holds
             the regions' ids or names.
-        groups : str, default "groups"
-            What groups are called, in the plural.
-        entities : str, default "entities"
-            What entities are called, in the plural.
+        groups, entities : str, optional
+            What groups and entities are called, in the plural. By default what the release states in its `about`.
         directory : path, default "release/"
             Where the page says that the files are.
 
@@ -211,8 +208,8 @@ class Release(ReleaseContents, Published):
         """
         from tallytree.publish.report.release_page import make_release_page
 
-        called = Words(groups, entities)
-        return make_release_page(self, self.release_id, words=called, map=map, directory=os.fspath(directory))
+        how: Any = {"groups": groups, "entities": entities, "directory": os.fspath(directory)}
+        return make_release_page(self, self.release_id, map=map, **how)
 
     @expecting(directory=PATH)
     def export(self, directory: str | PathLike[str], *, to: Format, progress: Progress = silent) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from typing import Any
 
 from tallytree.core.arguments import PATH, expecting
 from tallytree.core.disk import sync
-from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.errors import ReleaseError
 from tallytree.core.names import visible
 from tallytree.publish.about import NOT_STATED
 from tallytree.publish.folder import PAGE_MARK
@@ -34,26 +34,12 @@ from tallytree.version import VERSION
 
 TEMPLATES = Path(__file__).parent / "templates"
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-LONGEST = 60  # characters of a word for groups or entities
 BAR_WIDTH = 1000  # of the drawing of a bar, on any screen
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
 NOTHING = "–"  # stands for a number that does not exist
-
-
-@dataclass(frozen=True)
-class Words:
-    """The words for groups and entities, in the plural, such as households and persons."""
-
-    groups: str = "groups"
-    entities: str = "entities"
-
-    def __post_init__(self) -> None:
-        for name, word in vars(self).items():
-            if not isinstance(word, str) or not word.strip() or len(word) > LONGEST:
-                raise SpecError(f"{name} = {word!r} is not a valid name; expected a plural such as 'households'")
 
 
 @dataclass(frozen=True)

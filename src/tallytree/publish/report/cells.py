@@ -20,6 +20,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.publish.about import About
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import SizeClass, capped_sizes, size_classes
@@ -27,7 +28,6 @@ from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.queries import Query, QueryKind
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.release.table_layout import upper_levels
-from tallytree.publish.report import Words
 from tallytree.publish.table import Table, region_blocks
 
 MOST_CELLS = 10_000_000  # that a page is made from
@@ -232,7 +232,7 @@ def select_regions(cells: Cells, *, room: int = ROOM) -> Integers:
     return np.sort(np.concatenate(found))
 
 
-def script_data(cells: Cells, regions: Integers, words: Words) -> dict[str, Any]:
+def script_data(cells: Cells, regions: Integers, words: About) -> dict[str, Any]:
     """Return the embedded regions as compact plain values: ends are distances, parents are indices."""
     release, tree = cells.release, cells.tree
     place = np.full(len(tree) + 1, -1)  # the last is the root's parent

@@ -6,7 +6,7 @@ from typing import Any
 
 from tallytree.estimate.intervals.changes import FLAGS, RATE, Family
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.report import BAR_WIDTH, Page, Words, render_page
+from tallytree.publish.report import BAR_WIDTH, Page, render_page
 from tallytree.publish.report.maps import read_map
 from tallytree.publish.report.release_page import GeoJson
 
@@ -14,7 +14,7 @@ MOST_ROWS = 200  # of one table: the clearest changes
 Row = dict[str, Any]
 
 
-def make_comparison_page(comparison: Any, *, words: Words, map: GeoJson | None = None) -> Page:  # noqa: A002
+def make_comparison_page(comparison: Any, *, map: GeoJson | None = None) -> Page:  # noqa: A002
     """Return the page of a `Comparison`; with a map, its regions are coloured by the flag of the first question."""
     tables = [_table(comparison, family) for family in comparison.families if family.flagged]
     tables.sort(key=lambda table: -table["family"].flagged)
@@ -22,7 +22,7 @@ def make_comparison_page(comparison: Any, *, words: Words, map: GeoJson | None =
     values = {
         "title": f"What changed: {comparison.new['title']}",
         "comparison": comparison,
-        "words": words,
+        "words": comparison.about,
         "tables": tables,
         "flagged": flagged,
         "expected": RATE * flagged,

@@ -8,13 +8,14 @@ from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.planning.report import PlanReport
 from tallytree.planning.simulation import Prediction
 from tallytree.privacy.relations import describe_relation
+from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.report import Page, Words, render_page
+from tallytree.publish.report import Page, render_page
 
 BALANCED = "balanced"
 
 
-def make_plan_page(report: PlanReport, *, title: str, words: Words | None = None) -> Page:
+def make_plan_page(report: PlanReport, *, title: str, words: About = NOT_STATED) -> Page:
     """Return the report of a plan, for the mechanism with the least predicted error on the last level."""
     mechanism, first = report.best(report.levels[-1]).mechanism, report.budgets[0]
     found = [one for one in report.predictions if one.mechanism == mechanism]
@@ -24,7 +25,7 @@ def make_plan_page(report: PlanReport, *, title: str, words: Words | None = None
     by_split = [one for one in found if one.budget == first]
     values = {
         "title": title,
-        "words": words or Words(),
+        "words": words,
         "report": report,
         "protects": describe_relation(report.facts.neighbours),
         "mechanism": mechanism,

@@ -17,14 +17,13 @@ from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import REACH_SHARE
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.plan import Band
-from tallytree.publish.about import About
 from tallytree.publish.folder import MANIFEST, PRIVACY, UNUSABLE, digest, reason
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import capped_sizes, cut_off
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import read_upper
 from tallytree.publish.release.release_statement import privacy_statement
-from tallytree.publish.report import Page, Words, render_page
+from tallytree.publish.report import Page, render_page
 from tallytree.publish.report.accuracy import CLASSES, find_differences, level_accuracy
 from tallytree.publish.report.cells import HUNDREDTHS, MISSING, MOST_CELLS, Cells, What, script_data, select_regions
 from tallytree.publish.report.maps import Map, read_map
@@ -36,13 +35,14 @@ MOST_ROWS = 15  # of regions with their numbers of entities
 Row = dict[str, Any]
 
 
-def read_release_page(directory: Path, *, words: Words | None = None, map: GeoJson | None = None) -> Page:  # noqa: A002
+def read_release_page(directory: Path, **options: Any) -> Page:
     """Return the report of a release's directory; of a large release only the upper levels are read."""
     release = read_upper(directory, MOST_CELLS)
     release_id = digest(directory / MANIFEST) if (directory / MANIFEST).is_file() else None
-    how: Row = {"words": words, "map": map, "directory": str(directory)}
     try:
-        return make_release_page(release, release_id, stated=read_json(directory / PRIVACY), **how)
+        return make_release_page(
+            release, release_id, stated=read_json(directory / PRIVACY), directory=str(directory), **options
+        )
     except UNUSABLE as error:
         raise ReleaseError(f"cannot write the report of {directory}: {reason(error)}") from None
 
@@ -52,12 +52,20 @@ def make_release_page(
     release_id: str | None,
     *,
     stated: Mapping[str, Any] | None = None,
-    words: Words | None = None,
     map: GeoJson | None = None,  # noqa: A002
+    groups: str | None = None,
+    entities: str | None = None,
     directory: str = "release/",
 ) -> Page:
-    """Return the report of a release; `stated` is its privacy statement, `directory` the path shown on the page."""
-    words, stated, cells = words or Words(), stated or privacy_statement(release), Cells.of(release)
+    """Return the report of a release; `stated` is its privacy statement, `directory` the path shown on the page.
+
+    `groups` and `entities` are other words for these than the release states.
+    """
+    stated, cells, words = (
+        stated or privacy_statement(release),
+        Cells.of(release),
+        release.about.called(groups, entities),
+    )
     regions, last, bars = select_regions(cells), release.sizes[-1], release.error_bars
     data = script_data(cells, regions, words)
     drawn = None if map is None else _place_map(read_map(map, cells.tree), data, cells)
@@ -65,8 +73,8 @@ def make_release_page(
     differences = find_differences(cells)
     values = {
         "title": stated["title"],
-        "about": (about := About.of(stated.get("about"))),
-        "citation": about.cite("Release", stated["title"], release_id, stated["software"]["tallytree"]),
+        "about": words,
+        "citation": words.cite("Release", stated["title"], release_id, stated["software"]["tallytree"]),
         "public_totals": stated["grand_total"] is not None,
         "areas": cells.areas,
         "words": words,
