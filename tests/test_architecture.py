@@ -342,7 +342,7 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 
 MOST_CODE_LINES = {
     "core and domain": 2_430,
-    "tables": 3_092,
+    "tables": 3_154,
     "privacy": 3_121,
     "estimate": 4_745,
     "mechanisms": 1_710,
@@ -351,12 +351,12 @@ MOST_CODE_LINES = {
     "publish": 8_627,
     "demo": 168,
     "lab": 5_045,
-    "command": 3_834,
+    "command": 3_856,
 }
 MOST_MODULES = 204
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (33, 4_668)  # modules, code lines
+MOST_TO_READ = (33, 4_670)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",

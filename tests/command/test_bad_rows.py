@@ -20,7 +20,8 @@ def test_bad_rows_are_written_for_the_data_holder_alone_and_rules_handle_them(ty
     told = typed("validate", "release.toml", "--problems", "bad.csv", code=2)
     assert "bad.csv lists 2 bad rows. It is private" in told
     found = folder / "bad.csv"
-    assert found.read_text() == f"line,problem\n{lines - 1},no_group\n{lines},unknown_region\n"
+    expected = f"file,line,problem\npeople.csv,{lines - 1},no_group\npeople.csv,{lines},unknown_region\n"
+    assert found.read_text() == expected
     assert found.stat().st_mode & 0o777 == 0o600
     assert "bad.csv exists already" in typed("validate", "release.toml", "--problems", "bad.csv", code=2)
     rules = 'on_missing = "drop"\non_unknown_region = "drop"\n'

@@ -463,13 +463,23 @@ def test_names_are_shown_as_they_are(folder):
     assert "[bold]out" in out
 
 
-def test_no_command_reads_a_list_of_groups_that_is_not_declared_public(folder):
+def test_a_list_of_groups_that_is_not_declared_public_stays_private(folder):
     (folder / "release.toml").write_text(GOOD.replace("max_size", 'groups = "homes.csv"\nmax_size'))
-    (folder / "homes.csv").write_text("household,county\n1,01\n2,02\n3,03\n")
-    for command, *options in (("validate",), ("plan", "--prior", "households"), ("release", "--out", "out")):
-        out = run(command, "release.toml", *options, folder=folder, code=2)
-        assert "set groups_are_public." in " ".join(out.split())
-    assert not (folder / "out").exists()
+    (folder / "homes.csv").write_text("household,county\n" + "".join(f"{n},0{1 + n % 3}\n" for n in range(4711)))
+    people = [line.partition(",")[0] for line in (folder / "people.csv").read_text().splitlines()]
+    (folder / "people.csv").write_text("\n".join(people) + "\n")
+    for command, *options in (
+        ("validate",),
+        ("plan", "--prior", "households", "--groups", "90"),
+        ("release", "--out", "out", "--no-ledger"),
+    ):
+        assert "4,711" not in run(command, "release.toml", *options, folder=folder)
+    stated = json.loads((folder / "out" / "privacy.json").read_text())
+    assert stated["neighbours"]["public_totals"] is False
+    assert "The number of groups is private" in stated["neighbours_in_words"]
+    assert all(
+        b"4711" not in path.read_bytes() for path in (folder / "out").iterdir() if path.suffix in (".json", ".csv")
+    )
 
 
 def test_the_lists_of_commands_show_whole_sentences(folder):

@@ -156,6 +156,67 @@ def test_a_plan_goes_without_the_microdata(write):
     assert spec.hierarchy().leaf_count == 3
 
 
+# ---------------------------------------------------------------- two private files
+
+TWO = GOOD.replace(
+    'source = "people.csv"\ngroup = "household"', 'persons = "persons.csv"\nhouseholds = "homes.csv"\nid = "hh"'
+)
+
+
+@pytest.fixture
+def two_files(write):
+    path = write(TWO)
+    (path.parent / "persons.csv").write_text("hh,age\n1,30\n1,31\n2,50\n")
+    (path.parent / "homes.csv").write_text("hh,county\n1,01\n2,02\n3,03\n")
+    return path
+
+
+def test_a_spec_reads_persons_and_households(two_files):
+    spec = ReleaseSpec.load(two_files)
+    data = spec.read()
+    assert data.counts.open_at_the_privacy_border().tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert (spec.name, data.name, data.leaf_totals) == ("persons", "persons", None)
+    assert spec.neighbours() == Neighbours.of(data, spec.unit)
+    assert spec.fingerprint() == data.fingerprint()
+    assert spec.public_regions()[1] is None  # a plan does not know the number of households
+    two_files.write_text(
+        TWO.replace("persons =", "source =").replace("households =", "groups =").replace("id =", "group =")
+    )
+    assert ReleaseSpec.load(two_files).data == spec.data
+
+
+@pytest.mark.parametrize(
+    ("text", "use", "what"),
+    [
+        (TWO.replace("regions.csv", "homes.csv").replace('"state", ', ""), ReleaseSpec.read, "table"),
+        (TWO + '[plan]\nprior = "homes.csv"\n', lambda spec: spec.prior(spec.hierarchy()), "the prior"),
+        (TWO + '[by.tenure]\ncodebook = "homes.csv"\ndecided_by = "group"\n', ReleaseSpec.read, "codebook"),
+        (TWO + '[areas.zones]\nfile = "homes.csv"\n', ReleaseSpec.check_public, "file"),
+    ],
+)
+def test_the_second_file_is_as_private_as_the_first(two_files, text, use, what):
+    two_files.write_text(text)
+    with pytest.raises(SpecError, match=f"{what} is a file of the microdata"):
+        use(ReleaseSpec.load(two_files))
+
+
+def test_the_persons_are_not_their_own_households(two_files):
+    two_files.write_text(TWO.replace("homes.csv", "persons.csv"))
+    with pytest.raises(SpecError, match="groups is the microdata themselves"):
+        ReleaseSpec.load(two_files).read()
+
+
+def test_a_key_is_given_under_one_of_its_names(two_files):
+    for line, words in {
+        'source = "people.csv"': "persons is another name of source; give only one",
+        'groups = "homes.csv"': "households is another name of groups",
+        'household = "homes.csv"': "did you mean 'households'",
+    }.items():
+        two_files.write_text(TWO.replace("max_size", f"{line}\nmax_size"))
+        with pytest.raises(SpecError, match=words):
+            ReleaseSpec.load(two_files)
+
+
 # ---------------------------------------------------------------- categories
 
 BY = '\n[by.tenure]\nvalues = ["owned", "rented"]\ndecided_by = "group"\n'

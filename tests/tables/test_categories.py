@@ -69,7 +69,7 @@ def test_a_public_list_may_have_the_categories_or_leave_them_to_the_rows():
     assert np.array_equal(counts(both)[..., 1:], counts(by_region))
     by = Categories.of(BY, "group")
     tree, totals = read_groups(
-        listed("tenure"), Options("home", ("county",), TREE, "error", with_groups=True, categories=by)
+        listed("tenure"), Options("home", ("county",), TREE, "error", groups_are_public=True, categories=by)
     )
     assert tree.by.names == ("tenure",)
     assert totals.tolist() == both.leaf_totals.tolist()

@@ -17,7 +17,7 @@ TABLE = pa.table(dict(zip(("group", "region", "entity", "quantity"), map(list, z
 
 
 def options(**more):
-    return Options("group", ("region",), None, more.pop("spanning", "error"), with_groups=True, **more)
+    return Options("group", ("region",), None, more.pop("spanning", "error"), groups_are_public=True, **more)
 
 
 @pytest.mark.parametrize("most", [1, 7, 25, 1000])

@@ -105,7 +105,7 @@ def test_every_row_is_kept_evenly(kept):
 def test_a_row_less_moves_one_row_and_no_more():
     # With the engine's random(), which goes by a row's position, this moved 28 counts.
     rows = [(entity, f"{entity}-{row}", str((entity + row) % 10)) for entity in range(40) for row in range(6)]
-    options = Options("group", ("leaf",), TENS, "error", with_groups=False, entity="who", rows_per_entity=1)
+    options = Options("group", ("leaf",), TENS, "error", groups_are_public=False, entity="who", rows_per_entity=1)
 
     def counts(rows, key):
         engine = DuckDB(duckdb.connect())

@@ -166,8 +166,8 @@ def test_rows_by_rule_are_counted_for_the_data_holder():
     options = Options("home", ("county",), TREE, "error", False, on_missing="drop", on_unknown_region="y")
     found = rows_by_rule(rows, options)
     assert {name: (part.part, part.whole) for name, part in found.items()} == {
-        "on_missing": (1, 4),
-        "on_unknown_region": (2, 3),
+        ("on_missing", "rows"): (1, 4),
+        ("on_unknown_region", "rows"): (2, 3),
     }
 
 
@@ -205,10 +205,11 @@ def test_bad_rows_are_listed_with_the_line_of_the_file(tmp_path):
     csv.write_csv(BAD, tmp_path / "people.csv")
     parquet.write_table(BAD, tmp_path / "people.parquet")
     found = find_bad_rows(tmp_path / "people.csv", FULL)
-    assert found.columns == ("line", "problem")  # the first line has the names
-    assert set(found.rows) == {(row + 1, kind) for row, kind in EXPECTED}
+    assert found.columns == ("file", "line", "problem")  # the first line has the names
+    assert set(found.rows) == {("people.csv", row + 1, kind) for row, kind in EXPECTED}
     found = find_bad_rows(tmp_path / "people.parquet", FULL)
-    assert (found.columns, set(found.rows)) == (("row", "problem"), EXPECTED)
+    assert found.columns == ("file", "row", "problem")
+    assert set(found.rows) == {("people.parquet", *each) for each in EXPECTED}
     assert repr(found) == "BadRows(private)"
 
 
@@ -217,7 +218,7 @@ def test_every_kind_of_problem_that_is_counted_is_listed_as_often(tmp_path):
     how = {"entity": "person", "quantity": "size", "quantity_bound": 3}
     with pytest.raises(InputProblems) as caught:
         read(tmp_path / "people.csv", **(HOW | {"max_size": 5}), **how)
-    listed = Counter(kind for _, kind in find_bad_rows(tmp_path / "people.csv", FULL).rows)
+    listed = Counter(kind for *_, kind in find_bad_rows(tmp_path / "people.csv", FULL).rows)
     listed = dict(listed) | {"spanning": 1, "repeated_entity": 1}  # of groups and entities, not of rows
     assert sorted(listed.values()) == sorted(each.count for each in caught.value.problems)
 
@@ -231,7 +232,8 @@ def test_rows_are_numbered_in_the_order_of_a_large_file(tmp_path):
     csv.write_csv(pa.table({"home": homes, "county": counties}), tmp_path / "people.csv")
     options = Options("home", ("county",), TREE, "error", False)
     found = find_bad_rows(tmp_path / "people.csv", options)
-    assert found == BadRows(("line", "problem"), tuple((place + 2, "unknown_region") for place in bad))
+    rows = tuple(("people.csv", place + 2, "unknown_region") for place in bad)
+    assert found == BadRows(("file", "line", "problem"), rows)
 
 
 def test_bad_rows_beside_a_list_of_groups_and_with_categories(tmp_path):
@@ -240,11 +242,11 @@ def test_bad_rows_beside_a_list_of_groups_and_with_categories(tmp_path):
 
     by = Categories.of({"tenure": {"values": ["o", "r"], "decided_by": "group"}})
     options = Options("home", ("county",), TREE, "error", False, categories=by)
-    found = set(find_bad_rows(tmp_path / "people.csv", options).rows)
+    found = {tuple(each) for _, *each in find_bad_rows(tmp_path / "people.csv", options).rows}
     assert {(5, "several_categories"), (6, "several_categories"), (7, "unknown_category")} <= found
     groups = pa.table({"home": ["a", "c", "d"], "county": ["y", "x", "x"]})
     options = Options("home", ("county",), None, "error", True)
-    found = set(find_bad_rows(tmp_path / "people.csv", options, groups=groups).rows)
+    found = {tuple(each) for _, *each in find_bad_rows(tmp_path / "people.csv", options, groups=groups).rows}
     assert {(2, "disagreeing_region"), (6, "disagreeing_region"), (9, "unlisted_group")} <= found
 
 

@@ -7,6 +7,8 @@ Measurements are stored beside the directory until it is complete, so that an in
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import shlex
 import sys
@@ -108,9 +110,10 @@ def _listing_bad_rows(spec: Spec, path: Path | None) -> Iterator[None]:
     except InputProblems as error:
         if path is not None and isinstance(spec, ReleaseSpec):
             found = spec.bad_rows()
-            lines = [",".join(found.columns), *(f"{number},{kind}" for number, kind in found.rows)]
+            lines = io.StringIO()
+            csv.writer(lines, lineterminator="\n").writerows([found.columns, *found.rows])
             try:
-                write_new(path, ("\n".join(lines) + "\n").encode(), mode=0o600)
+                write_new(path, lines.getvalue().encode(), mode=0o600)
             except OSError as failure:
                 raise SpecError(f"{path} cannot be written: {failure.strerror}") from None
             error.add_note(f"{path} lists {len(found.rows):,} bad rows. It is private: delete it when you are done.")

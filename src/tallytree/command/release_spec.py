@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import AliasChoices, Field, PrivateAttr
 
 from tallytree.command.spec import (
     Microdata,
@@ -55,10 +55,10 @@ from tallytree.publish.release.release_run import (
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import RunFolder
 from tallytree.tables import GroupSizes, read
-from tallytree.tables.address import Source, paths_of
+from tallytree.tables.address import Source, files_of
 from tallytree.tables.codebook import values_from_codebook
 from tallytree.tables.count import leaves_by_text
-from tallytree.tables.group_sizes import ROWS, Options, check_groups_are_public, region_columns
+from tallytree.tables.group_sizes import ROWS, Options, region_columns
 from tallytree.tables.reading import (
     BadRows,
     find_bad_rows,
@@ -89,17 +89,20 @@ class RegionsSection(Section):
 
 
 class DataSection(Microdata):
-    """The microdata."""
+    """The microdata: rows, and the groups that they belong to if these have a table of their own.
 
-    source: PathsOrTable
-    group: str
+    Of persons and households, the keys may be called `persons`, `households` and `id`.
+    """
+
+    source: PathsOrTable = Field(validation_alias=AliasChoices("source", "persons"))
+    group: str = Field(validation_alias=AliasChoices("group", "id"))
     max_size: int
     region: str | list[str] | None = None
     quantity: str | None = None
     quantity_bound: int | None = None
     entity: str | None = None
     rows_per_entity: int | None = None
-    groups: PathOrTable | None = None
+    groups: PathsOrTable | None = Field(None, validation_alias=AliasChoices("groups", "households"))
     groups_are_public: bool = False
     on_spanning_group: Literal["error", "split"] = "error"
     on_unknown_region: str = "refuse"
@@ -182,8 +185,6 @@ class ReleaseSpec(Spec):
         spec = super().of_text(content, file)
         if spec.release.shares is not None and spec.release.priority is not None:
             raise SpecError(f"{file}: [release] has both shares and priority; give only one of them")
-        if spec.data.groups is not None:
-            check_groups_are_public(spec.data.groups_are_public)
         checked_level(float(spec.release.confidence))
         spec.stated()
         return spec
@@ -201,6 +202,22 @@ class ReleaseSpec(Spec):
         from tallytree.mechanisms import choose
 
         return {choose(release.mechanism, self.neighbours()).name: release.options}
+
+    def _placed_groups(self) -> Any:
+        """Return the path of the groups table, or its table of an engine, if there is one."""
+        return None if self.data.groups is None else self.placed(self.data.groups)
+
+    @property
+    def _private_tables(self) -> list[Any]:
+        """Return the rows, and the groups if their list is private."""
+        data = self.data
+        private = [data.source] if data.groups is None or data.groups_are_public else [data.source, data.groups]
+        return [self.placed(each) for each in private]
+
+    def _refuse_private(self, public: Any, what: str) -> None:
+        """Refuse a public input that is one of the private tables."""
+        for private in self._private_tables:
+            refuse_private_file(public, private, what)
 
     def hierarchy(self) -> Hierarchy | None:
         """Return the public hierarchy if the spec names a table for it; it is read once."""
@@ -230,7 +247,7 @@ class ReleaseSpec(Spec):
     def _regions_table(self, regions: RegionsSection) -> Any:
         """Return the public table of regions: a path, or an engine's table of that name."""
         table = self.placed(regions.table)
-        refuse_private_file(table, self.placed(self.data.source), "[regions] table")
+        self._refuse_private(table, "[regions] table")
         if isinstance(table, Source):
             return public_rows(table)
         return public_table(table, "region table", CsvFormat(encoding=regions.encoding))
@@ -244,7 +261,7 @@ class ReleaseSpec(Spec):
             values: Any = section.values
             if section.codebook is not None:
                 path = self.folder / section.codebook
-                refuse_private_file(path, self.placed(self.data.source), f"[by.{name}] codebook")
+                self._refuse_private(path, f"[by.{name}] codebook")
                 values = values_from_codebook(path, name)
             given[name] = {"values": values, "decided_by": section.decided_by, "other": section.other}
         return Categories.of(given or None)
@@ -253,14 +270,16 @@ class ReleaseSpec(Spec):
         """Return the files of areas by kind."""
         found = {kind: self.folder / section.file for kind, section in self.areas.items()}
         for kind, path in found.items():
-            refuse_private_file(path, self.placed(self.data.source), f"[areas.{kind}] file")
+            self._refuse_private(path, f"[areas.{kind}] file")
         return found
 
     def options(self) -> Options:
         """Return what is counted, and how, as `read` decides it from the same public facts."""
         data, categories = self.data, self.categories()
-        table = self.placed(data.groups) if self.by and data.groups is not None else None
-        listed = table is None or lists_categories(table, data.groups_table, categories, data.form)
+        public = data.groups is not None and data.groups_are_public
+        listed = True
+        if public and self.by:
+            listed = lists_categories(self._placed_groups(), data.groups_table, categories, data.form)
         named = {"group", "max_size", "quantity", "quantity_bound", "entity", "rows_per_entity"}
         return Options(
             region=region_columns(data.region),
@@ -268,7 +287,7 @@ class ReleaseSpec(Spec):
             on_spanning_group=data.on_spanning_group,
             on_unknown_region=data.on_unknown_region,
             on_missing=data.on_missing,
-            with_groups=data.groups is not None,
+            groups_are_public=public,
             regions_are_public=data.regions_are_public,
             categories=categories,
             categories_listed=listed,
@@ -279,8 +298,8 @@ class ReleaseSpec(Spec):
     def public_regions(self) -> tuple[Hierarchy, Integers | None]:
         """Return the hierarchy and each leaf's number of groups if public; microdata are not opened."""
         data = self.data
-        if data.groups is not None:
-            groups, options = self.placed(data.groups), self.options()
+        if data.groups is not None and data.groups_are_public:
+            groups, options = self._placed_groups(), self.options()
             refuse_own_list(self.placed(data.source), data.table, groups, data.groups_table)
             how: dict[str, Any] = {"table": data.groups_table, "memory_limit": data.memory_limit, "form": data.form}
             tree, totals = read_groups(groups, options, **how)
@@ -306,7 +325,7 @@ class ReleaseSpec(Spec):
         if named not in SHAPES and place.is_dir():
             place = Release.load(place)
         elif named not in SHAPES:
-            refuse_private_file(place, self.placed(self.data.source), "the prior")
+            self._refuse_private(place, "the prior")
         return Prior.of(place, groups=stated, weights=spread)
 
     def _spread(self, hierarchy: Hierarchy, column: str) -> Floats:
@@ -336,7 +355,7 @@ class ReleaseSpec(Spec):
         progress(Stage("reading the data"))
         return read(
             self.placed(self.data.source),
-            groups=None if self.data.groups is None else self.placed(self.data.groups),
+            groups=self._placed_groups(),
             hierarchy=hierarchy,
             name=self.name,
             by=self.categories(),
@@ -385,7 +404,7 @@ class ReleaseSpec(Spec):
 
     def fingerprint(self) -> str | None:
         """Return a digest of the input files; None without files."""
-        return digest_of_files(paths_of(self.placed(self.data.source), "source") or (), ROWS)
+        return digest_of_files(files_of(*self._private_tables), ROWS)
 
     @keep_sessions()
     def left_out(self) -> dict[str, str]:
@@ -402,10 +421,13 @@ class ReleaseSpec(Spec):
                 part.for_the_data_holder(what) for part, what in zip(found, ("rows", words.entities), strict=True)
             )
             parts["rows_per_entity"] = f"{rows} are dropped; {entities} lose some"
-        for rule, part in rows_by_rule(source, options, **how).items() if options.row_rules else ():
-            moved = getattr(data, rule)
-            done = "are dropped" if moved == "drop" else f"count in {moved}"
-            parts[rule] = f"{part.for_the_data_holder('rows')} {done}"
+        if options.row_rules:
+            tables = {"groups": self._placed_groups(), "tables": (how.pop("table"), data.groups_table)}
+            for (rule, of), part in rows_by_rule(source, options, **tables, **how).items():
+                moved = getattr(data, rule)
+                done = "are dropped" if moved == "drop" else f"count in {moved}"
+                told = f"{part.for_the_data_holder('rows' if of == 'rows' else f'rows of {words.groups}')} {done}"
+                parts[rule] = f"{parts[rule]}; {told}" if rule in parts else told
         return parts
 
     def bad_rows(self) -> BadRows:
@@ -414,7 +436,7 @@ class ReleaseSpec(Spec):
         return find_bad_rows(
             self.placed(data.source),
             self.options(),
-            groups=None if data.groups is None else self.placed(data.groups),
+            groups=self._placed_groups(),
             tables=(data.table, data.groups_table),
             memory_limit=data.memory_limit,
             form=data.form,

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -365,7 +366,9 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     section = f"[{'.'.join(place)}] " if place else ""
     if item["type"] == "extra_forbidden":
         keys = _keys(place, whole)
-        return f"{section}unknown key {short(last)}; {did_you_mean(last, keys, 'known:')}"
+        if last in keys:
+            return f"{section}{last} is another name of {keys[last]}; give only one of them"
+        return f"{section}unknown key {short(last)}; {did_you_mean(last, [*keys], 'known:')}"
     if item["type"] == "missing":
         what = "section" if not place else "key"
         return f"{section}the {what} {last!r} is missing"
@@ -397,14 +400,20 @@ def _instead(value: Any) -> str:
     )
 
 
-def _keys(place: list[str], whole: type[Section]) -> list[str]:
-    """Return the valid keys of the section at a place."""
+def _keys(place: list[str], whole: type[Section]) -> dict[str, str]:
+    """Return the valid keys of the section at a place; a second name of a key with its first one."""
     model: Any = whole
     for part in place:
-        names = {field.alias or name: field for name, field in model.model_fields.items()}
-        if part in names:
-            model = _section_in(names[part].annotation) or model
-    return [field.alias or name for name, field in model.model_fields.items()]
+        fields = {_names(name, field)[0]: field for name, field in model.model_fields.items()}
+        if part in fields:
+            model = _section_in(fields[part].annotation) or model
+    return {each: names[0] for field in model.model_fields.items() for names in [_names(*field)] for each in names}
+
+
+def _names(name: str, field: Any) -> list[str]:
+    """Return the names of a key in a spec, first the one that messages use."""
+    other = field.validation_alias
+    return [str(each) for each in other.choices] if isinstance(other, AliasChoices) else [field.alias or name]
 
 
 def _section_in(annotation: Any) -> Any:

@@ -273,6 +273,19 @@ class Neighbours:
           sorted_sizes: one entry changes by |b − a| ≤ K: K / K², as above.
           totals: 1 / 1 with private totals, 0 with public ones. entities: one sum changes by |b − a| ≤ K: K / K².
           largest: refused. One group can move it over the whole range 0 … K, so noise would drown it.
+        *A private table of groups* (persons and households in two files). Counting joins the two: a group has its
+        region and its category from its row in that table, and its size from its rows. The table has one row for each
+        group, and each row of the microdata has its group there; other data are refused. A group without rows is not
+        counted.
+          `one_entity`: the rows of one entity are added or removed. Rows of groups that have no rows left may come or
+          go with them, in any number. They are not counted, so the counts are those of the same change in a single
+          table of joined rows, and the proofs above hold. A group's region and category are the group's own, so this
+          unit does not protect them (`decided by the group`, below).
+          `one_group`: the data of a group are its row in the table of groups and all its rows in the microdata. It is
+          added, removed, or replaced in its region and category. This changes only the joined rows of the group.
+        So the number of groups is private, those without rows included. A public list is another domain: its groups
+        stay, and a group without rows has size 0.
+
         `chain`, either unit. The level's cells are put into one row, size by size and region by region within a size;
         each then counts the groups in its own cell or any later one. With R regions a group of size s in the level's
         region r stands at place s·R + r, and its going from size a to size b changes by one exactly the cells after its

@@ -190,6 +190,13 @@ def paths_of(source: Any, option: str) -> list[str] | None:
     return paths
 
 
+def files_of(source: Any, groups: Any = None) -> tuple[str, ...]:
+    """Return the files of the private tables; none if one of them is not in files."""
+    given = {"source": source} if groups is None else {"source": source, "groups": groups}
+    found = [paths_of(each, option) for option, each in given.items()]
+    return tuple(path for paths in found for path in paths or ()) if None not in found else ()
+
+
 def stem(path: str) -> str:
     """Return a file's name without the ending that names its kind."""
     name = Path(path).name

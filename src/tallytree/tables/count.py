@@ -28,6 +28,7 @@ KEY_BYTES = 32
 ENGINES = ("duckdb", "pyspark", "postgres")  # engines with SHA-256, by their names in Ibis
 NOWHERE = -1  # no region, or a region outside the hierarchy
 AMBIGUOUS = -2  # a name that stands for several leaves
+DROPPED = -3  # of a group whose own row has no known region, if a rule drops it
 
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})\z"
 
@@ -61,7 +62,7 @@ def group_sizes(
         "leaf_totals": counts.sum(axis=1) if options.public_totals else None,
         "listed_totals": by_category.sum(axis=(0, 2)) if options.groups_listed else None,
         "regions_declared_public": options.regions_are_public
-        and (options.hierarchy is not None or not options.with_groups),
+        and (options.hierarchy is not None or not options.groups_are_public),
     }
     return GroupSizes(**shared_fields(options, GroupSizes) | facts)
 
@@ -72,10 +73,10 @@ def as_counts(cells: Any, options: Options, leaf_count: int) -> Integers:
     """
     first = options.first_size
     leaf, size, groups = (_numbers(cells, name) for name in ("leaf", "size", "groups"))
+    counted = (size >= first) & (leaf >= 0)  # without a public list, a group without persons is unknown
     if options.categories.columns:  # the leaves are those of the regions, category by category
         leaf, leaf_count = _numbers(cells, "category") * leaf_count + leaf, len(options.categories) * leaf_count
     counts = np.zeros((leaf_count, options.max_size + 1 - first), dtype=np.int64)
-    counted = size >= first  # without a public list, a group whose quantities sum to 0 is unknown
     np.add.at(counts, (leaf[counted], size[counted] - first), groups[counted])
     return counts
 
@@ -90,7 +91,7 @@ class Counting:
     """The tables of an engine, and the options of the count."""
 
     rows: Table
-    groups: Table | None  # the public list of groups
+    groups: Table | None  # the groups table: public, or a private file of the data holder
     options: Options
     put: Callable[[Any], Table]  # copies Arrow data to a table of the engine
 
@@ -98,6 +99,11 @@ class Counting:
     def region_in_rows(self) -> bool:
         """Return whether the rows name their region; otherwise the list of groups does."""
         return bool(self.options.region) and set(self.options.region) <= set(self.rows.kinds)
+
+    @property
+    def categories_in_rows(self) -> bool:
+        """Return whether the rows state the categories of their groups; otherwise the list of groups does."""
+        return self.groups is None or not self.options.categories_listed
 
     @property
     def group(self) -> tuple[Cell, Cell]:
@@ -148,7 +154,7 @@ class Counting:
         cells = {"group_key": self.group[0].text, **self.weight()}
         if self.region_in_rows or self.groups is None:
             cells["own"] = table.leaf
-        if not options.public_totals:
+        if self.categories_in_rows:
             cells |= self.category(table)
         if options.entity is None:
             return select(cells, table.source)
@@ -223,14 +229,16 @@ class Counting:
             sums["bad"] = "max(bad)"
             trouble.append("bad > 0")
         if options.categories.columns:
-            sums |= {"category": "max(category)", "first_category": "min(category)"}
-            trouble += [f"coalesce(first_category, {NOWHERE}) < 0", "category <> first_category"]
+            sums |= {"category": f"coalesce(max(category), {NOWHERE})", "first_category": "min(category)"}
+            if options.groups_listed:  # each group on a public list has an entity; a private one may have none
+                trouble.append("first_category IS NULL")
+            trouble += ["first_category < 0", "category <> first_category"]
         if options.groups_were_split:
             sums["leaf"] = "leaf" if listed else "own"
         elif self.region_in_rows:
             sums |= {"first_leaf": "min(own)", "last_leaf": "max(own)"}
-            trouble += ["first_leaf <> leaf", "last_leaf <> leaf"]
-        trouble.append(f"coalesce(leaf, {NOWHERE}) < 0")
+            trouble += [f"{own} <> leaf AND leaf <> {DROPPED}" for own in ("first_leaf", "last_leaf")]
+        trouble.append(f"coalesce(leaf, {NOWHERE}) IN ({NOWHERE}, {AMBIGUOUS})")
         keys = ["group_key", *([sums["leaf"]] if options.groups_were_split else [])]
         return select(sums, f"({rows}) AS given", f" GROUP BY {', '.join(keys)}"), trouble
 
@@ -247,8 +255,8 @@ class Counting:
             "own": ("own" if self.region_in_rows else none, none),
             "leaf": ("own" if options.groups_were_split else none, self.groups.leaf),
         }
-        for name, code in self.category(self.groups if options.public_totals else self.rows).items():
-            pairs[name] = (none, code) if options.public_totals else (name, none)
+        for name, code in self.category(self.rows if self.categories_in_rows else self.groups).items():
+            pairs[name] = (name, none) if self.categories_in_rows else (none, code)
         above, below = ({name: pair[at] for name, pair in pairs.items()} for at in (0, 1))
         return f"{select(above, f'({rows}) AS given')} UNION ALL {select(below, self.groups.source)}"
 
@@ -405,8 +413,12 @@ def drop_missing(table: Table, options: Options) -> Table:
     table is accepted, and how its rows are selected and counted, depends on its image alone. So the images are
     neighbours in the domain, or equal, and each bound of `Neighbours.sensitivity` holds for the composed function.
 
-    A rule for whole groups would not do. If one bad row removed its group, one person more could change the size of a
-    group by any number.
+    A rule by which one bad row removed its whole group would not do: one person more could change the size of a group
+    by any number. The row of a group in a private groups table is another thing, because it is not a person's row. If
+    it has no known region, `on_unknown_region` moves the group, or drops it with all its rows. Under `one_entity` this
+    happens in both neighbours alike: both have that row, or one of them lacks it and has nobody in the group
+    (`Neighbours.sensitivity`). Under `one_group` the row is part of the group's data, and the image is the group, the
+    group in another region, or nothing. A group that is dropped is still checked for other problems.
     """
     if options.on_missing == "refuse":
         return table
@@ -438,6 +450,7 @@ def place(
     """Return the table with the `leaf` of each row; `put` copies Arrow data to its engine.
 
     Rows without a known region get the leaf `unknown`, or go if it is None: see `drop_missing` for why this is private.
+    A group's own row gets `DROPPED` instead of going, so that the query also finds the rows of the group.
 
     The join comes before any aggregation, because numbers of leaves are much cheaper to compare than texts.
     """

@@ -7,7 +7,7 @@ options of `read`, which are checked together before any row is read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from operator import is_
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -141,7 +141,7 @@ class Options:
     region: tuple[str, ...]  # one column: a leaf's id or name; several: one per level, top down; none: one leaf
     hierarchy: Hierarchy | None
     on_spanning_group: str
-    with_groups: bool  # whether there is a public groups table
+    groups_are_public: bool  # whether a public groups table lists every group; a private one is part of the data
     max_size: int = 1
     quantity: str | None = None
     quantity_bound: int | None = None
@@ -165,12 +165,12 @@ class Options:
     @property
     def public_totals(self) -> bool:
         """Return whether a public list has every group and its categories; otherwise the rows state the categories."""
-        return self.with_groups and self.categories_listed
+        return self.groups_are_public and self.categories_listed
 
     @property
     def groups_listed(self) -> bool:
         """Return whether a public list has every group without its categories."""
-        return self.with_groups and not self.categories_listed
+        return self.groups_are_public and not self.categories_listed
 
     @property
     def first_size(self) -> int:
@@ -191,6 +191,11 @@ class Options:
     def groups_were_split(self) -> bool:
         """Return whether each (group, region) pair counts as a group."""
         return self.on_spanning_group == "split"
+
+    @property
+    def of_groups(self) -> Options:
+        """Return the options of a groups table, whose rows have no entity and no quantity."""
+        return replace(self, entity=None, rows_per_entity=None, quantity=None, quantity_bound=None)
 
     @property
     def row_rules(self) -> tuple[str, ...]:
@@ -239,7 +244,7 @@ class Options:
             raise SpecError(f"hierarchy is of type {type(hierarchy).__name__}; expected a tallytree.Hierarchy")
         if not self.region and (hierarchy is None or hierarchy.leaf_count > 1):
             raise SpecError("region is missing; it can be left out only for a hierarchy with a single leaf")
-        if hierarchy is None and not self.with_groups and not public:
+        if hierarchy is None and not self.groups_are_public and not public:
             raise SpecError(
                 "hierarchy is missing. It must come from a public table of regions (or from a public groups table): "
                 "taken from the microdata, a county would vanish with its only resident, which no noise can hide. If "
@@ -248,16 +253,6 @@ class Options:
             )
         if self.groups_were_split and not self.region:
             raise SpecError('on_spanning_group = "split" needs region: the column that says where a row is')
-
-
-def check_groups_are_public(declared: bool) -> None:
-    """Refuse a list of groups that the data holder has not declared public."""
-    if not declared:
-        raise SpecError(
-            "groups must be a public list: tallytree publishes the exact number of groups in every region from it, "
-            "without noise. If anyone may see that list, set groups_are_public. If it is a private file, such as "
-            "your own household records, leave groups out; tallytree then estimates the number of groups with noise"
-        )
 
 
 def shared_fields(value: Any, kind: Any) -> dict[str, Any]:

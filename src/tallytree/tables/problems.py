@@ -96,7 +96,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "unlisted_group": (
         HAS,
-        "a {listed} that is not in the groups table ({group}): add it to that table if it is public, or drop the rows",
+        "a {listed} that is not in the groups table ({group}): add it to that table, or drop the rows",
     ),
     "disagreeing_region": (
         "row lies|rows lie",
@@ -213,9 +213,9 @@ def column_problems(table: Table, groups: Table | None, options: Options) -> lis
     if not region_optional:
         wanted[1:1] = options.region
     names = options.categories.names
-    found = missing_columns("the microdata", [*have], [*wanted, *(() if options.public_totals else names)])
+    listed = names if options.categories_listed else ()
+    found = missing_columns("the microdata", [*have], [*wanted, *(name for name in names if name not in listed)])
     if groups is not None:
-        listed = names if options.public_totals else ()
         found += missing_columns("the groups table", [*groups.kinds], [options.group, *options.region, *listed])
     if quantity is not None and quantity in have and not table[quantity].may_be_number:
         found.append(problem("quantity_type", 1, column=columns_text([quantity]), type=have[quantity].lower()))
@@ -229,17 +229,14 @@ def problems_of(opened: Opened, counting: Counting, keys: Any, regions: Hierarch
     options, rows = counting.options, counting.rows
     found = _entity_problems(opened, counting)
     bad = _counts(opened, "Checking the rows", rows.source, _row_problems(counting))
-    hint = ""
-    if counting.region_in_rows and lost_zeros(rows, options.region, keys):
-        hint = "; the column holds numbers and the hierarchy's codes begin with 0: read it as text"
-    elif bad.get("unknown_region") and len(options.region) == 1:
-        hint = _level_hint(opened, counting, regions)
+    hint = _region_hint(opened, rows, options, keys, regions) if bad.get("unknown_region") else ""
     found += problems_in(bad, **_words(options), hint=hint)
-    found += category_problems(opened, counting, of_groups=options.public_totals)
+    found += category_problems(opened, counting, of_groups=not counting.categories_in_rows)
     if counting.groups is not None:
-        if not options.public_totals:
+        if options.groups_listed:
             found += _empty_problems(opened, counting)
-        return found + groups_problems(opened, counting) + _matching_problems(opened, counting)
+        hint = _region_hint(opened, counting.groups, options, keys, regions)
+        return found + groups_problems(opened, counting, hint) + _matching_problems(opened, counting)
     if counting.region_in_rows and not options.groups_were_split:
         found += _differing(opened, "Checking the groups' regions", counting, rows.leaf, "spanning")
     return found
@@ -252,19 +249,24 @@ def _row_problems(counting: Counting) -> dict[str, str]:
     return {**missing, **_region_problems(rows, regions), **_quantities(counting)}
 
 
-def _level_hint(opened: Opened, counting: Counting, regions: Hierarchy) -> str:
-    """Return which level above the leaves the unknown regions of the rows belong to, with the number of rows."""
+def _region_hint(opened: Opened, table: Table, options: Options, keys: Any, regions: Hierarchy) -> str:
+    """Return why regions of a table may be unknown: zeros are lost, or they belong to a level above the leaves."""
+    if options.region and lost_zeros(table, options.region, keys):
+        return "; the column holds numbers and the hierarchy's codes begin with 0: read it as text"
+    return _level_hint(opened, table, options.region[0], regions) if len(options.region) == 1 else ""
+
+
+def _level_hint(opened: Opened, table: Table, column: str, regions: Hierarchy) -> str:
+    """Return which level above the leaves the unknown regions of a table belong to, with the number of rows."""
     upper = regions.level_slice(regions.depth - 1).start
     texts = {
         text: int(regions.level_of[region])
         for region in range(upper)
         for text in (regions.names[region], regions.ids[region])
     }
-    rows, column = counting.rows, counting.options.region[0]
     known = opened.put({"text": [*texts], "level": [*texts.values()]})
-    joined = (
-        f"{rows.source} JOIN {known.name} AS upper ON {rows[column].as_text} = upper.text AND {rows.leaf} = {NOWHERE}"
-    )
+    same = f"{table[column].as_text} = upper.text AND {table.leaf} = {NOWHERE}"
+    joined = f"{table.source} JOIN {known.name} AS upper ON {same}"
     levels = range(regions.depth - 1)
     counts = _counts(opened, "Comparing regions", joined, {f"n{level}": f"upper.level = {level}" for level in levels})
     found = (f"; {counts[f'n{level}']:,} of them name a region of level {regions.levels[level]!r}" for level in levels)
@@ -278,45 +280,68 @@ def number_rows(table: Table) -> Table:
 
 
 def bad_rows(opened: Opened, counting: Counting) -> Any:
-    """Return the number of each bad row with the kind of its problem, from a table with numbers. NOT PRIVATE.
+    """Return the number of each bad row with the kind of its problem, from tables with numbers. NOT PRIVATE.
 
-    Of groups in several leaves or categories, and of entities with several rows, every row is listed.
+    `file` is 0 for the rows and 1 for the groups table. Of groups in several leaves or categories, of groups that are
+    listed twice, and of entities with several rows, every row is listed.
     """
+    parts = _bad_in_rows(counting)
+    if counting.groups is not None and NUMBER in counting.groups.kinds:
+        parts += _bad_in_groups(counting, counting.groups)
+    return opened.fetch("Listing bad rows", " UNION ALL ".join(parts))
+
+
+def _bad(kind: str, number: str, source: str, condition: str, *, file: int = 0) -> str:
+    """Return a query for the rows that satisfy a condition."""
+    return select({"file": str(file), "number": number, "problem": literal(kind)}, source, f" WHERE {condition}")
+
+
+def _bad_in_rows(counting: Counting) -> list[str]:
     options, rows = counting.options, counting.rows
     number, group = rows[NUMBER].text, rows[options.group]
-    conditions = {kind: [condition] for kind, condition in _row_problems(counting).items()}
-    if not options.public_totals:
-        codes = [counting.category_code(rows, at) for at in range(len(options.categories.columns))]
-        conditions["unknown_category"] = [f"{code} < 0" for code in codes]
-    parts = [
-        select({"number": number, "problem": literal(kind)}, rows.source, f" WHERE {condition}")
-        for kind, each in conditions.items()
-        for condition in each
-    ]
-    cells = {"number": number, "group_key": group.text, "leaf": rows.leaf, **counting.category(rows)}
+    parts = [_bad(kind, number, rows.source, condition) for kind, condition in _row_problems(counting).items()]
+    cells, differing = {"number": number, "group_key": group.text, "leaf": rows.leaf}, {}
+    if options.categories.columns and counting.categories_in_rows:
+        parts += _bad_categories(counting, rows)
+        cells |= counting.category(rows)
+        differing["category"] = "several_categories"
     known = f"({select(cells, rows.source, f' WHERE NOT {group.is_missing}')}) AS given"
-    differing = {"category": "several_categories"} if "category" in cells else {}
     if counting.groups is None and counting.region_in_rows and not options.groups_were_split:
         differing["leaf"] = "spanning"
     for code, kind in differing.items():
         keys = "group_key, leaf" if options.groups_were_split and code != "leaf" else "group_key"
         ends = f"min({code}) OVER (PARTITION BY {keys}) <> max({code}) OVER (PARTITION BY {keys})"
         differs = f"({select({'number': 'number', 'differs': ends}, known, f' WHERE {code} >= 0')}) AS given"
-        parts.append(select({"number": "number", "problem": literal(kind)}, differs, " WHERE differs"))
+        parts.append(_bad(kind, "number", differs, "differs"))
     if options.entity is not None:
         entity = rows[options.entity]
-        parts.append(select({"number": number, "problem": "'no_entity'"}, rows.source, f" WHERE {entity.is_missing}"))
+        parts.append(_bad("no_entity", number, rows.source, entity.is_missing))
         if options.rows_per_entity is None:
             times = f"NOT {entity.is_missing} AND count(*) OVER (PARTITION BY {entity.text}) > 1"
             repeats = f"({select({'number': number, 'repeats': times}, rows.source)}) AS given"
-            parts.append(select({"number": "number", "problem": "'repeated_entity'"}, repeats, " WHERE repeats"))
+            parts.append(_bad("repeated_entity", "number", repeats, "repeats"))
     if counting.groups is not None:
         joined, wrong = _matching(counting, {"number": number})
-        parts += [
-            select({"number": "given.number", "problem": literal(kind)}, joined, f" WHERE {condition}")
-            for kind, condition in wrong.items()
-        ]
-    return opened.fetch("Listing bad rows", " UNION ALL ".join(parts))
+        parts += [_bad(kind, "given.number", joined, condition) for kind, condition in wrong.items()]
+    return parts
+
+
+def _bad_in_groups(counting: Counting, listed: Table) -> list[str]:
+    options, number = counting.options, listed[NUMBER].text
+    conditions = _list_problems(counting, listed)
+    parts = [_bad(kind, number, listed.source, condition, file=1) for kind, condition in conditions.items()]
+    if not counting.categories_in_rows:
+        parts += _bad_categories(counting, listed, file=1)
+    cells = {"number": number, "group_key": listed[options.group].text, "leaf": listed.leaf}
+    known = f"({select(cells, listed.source, f' WHERE NOT {listed[options.group].is_missing}')}) AS given"
+    times = f"count(*) OVER (PARTITION BY {', '.join(_keys(options))}) > 1"
+    repeats = f"({select({'number': 'number', 'repeats': times}, known)}) AS given"
+    return [*parts, _bad("repeated_group", "number", repeats, "repeats", file=1)]
+
+
+def _bad_categories(counting: Counting, table: Table, *, file: int = 0) -> list[str]:
+    codes = [counting.category_code(table, at) for at in range(len(counting.options.categories.columns))]
+    return [_bad("unknown_category", table[NUMBER].text, table.source, f"{code} < 0", file=file) for code in codes]
 
 
 def _entity_problems(opened: Opened, counting: Counting) -> list[Problem]:
@@ -412,18 +437,24 @@ def _empty_problems(opened: Opened, counting: Counting) -> list[Problem]:
     return problems_in(counts, columns=columns_text(counting.options.categories.names), **_words(counting.options))
 
 
-def groups_problems(opened: Opened, counting: Counting) -> list[Problem]:
-    """Return problems of the public groups table alone."""
+def groups_problems(opened: Opened, counting: Counting, hint: str = "") -> list[Problem]:
+    """Return problems of the groups table alone; `hint` is about its unknown regions."""
     listed, options = counting.groups, counting.options
     assert listed is not None
-    wrong = {"no_group": listed[options.group].is_missing, **_region_problems(listed, options.region)}
+    wrong = _list_problems(counting, listed)
     counts = {"rows": "TRUE"} | {f"{OF_LIST}{kind}": condition for kind, condition in wrong.items()}
     found = _counts(opened, "Checking the groups table", listed.source, counts)
-    if found.pop("rows") == 0:
+    if found.pop("rows") == 0 and options.groups_are_public:
         return [problem("groups_no_rows", 0)]
     repeated = {"repeated_group": "listings > 1"}
     found |= _counts(opened, "Checking the groups table", f"({_listings(counting)}) AS given", repeated)
-    return problems_in(found, **_words(options))
+    return problems_in(found, **_words(options), hint=hint)
+
+
+def _list_problems(counting: Counting, listed: Table) -> dict[str, str]:
+    """Return the possible problems of a row of the groups table: kinds and conditions."""
+    options = counting.options
+    return {"no_group": listed[options.group].is_missing, **_region_problems(listed, options.region)}
 
 
 def _matching_problems(opened: Opened, counting: Counting) -> list[Problem]:

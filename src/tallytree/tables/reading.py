@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tallytree.core.arguments import FLAG, TEXT, expecting, optional
@@ -17,8 +18,9 @@ from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, silent
 from tallytree.domain.categories import NO_CATEGORIES, Categories
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.tables.address import Source, kind_of, paths_of, stem
+from tallytree.tables.address import Source, files_of, kind_of, paths_of, stem
 from tallytree.tables.count import (
+    DROPPED,
     NOWHERE,
     Counting,
     as_counts,
@@ -33,7 +35,6 @@ from tallytree.tables.group_sizes import (
     GroupSizes,
     Options,
     Unsharable,
-    check_groups_are_public,
     region_columns,
 )
 from tallytree.tables.guard import from_outside
@@ -50,7 +51,15 @@ from tallytree.tables.problems import (
     problems_of,
     raise_any,
 )
-from tallytree.tables.source import Opened, open_groups, open_in_order, open_source, refuse_own_list, workspace
+from tallytree.tables.source import (
+    Opened,
+    open_groups,
+    open_in_order,
+    open_public_groups,
+    open_source,
+    refuse_own_list,
+    workspace,
+)
 from tallytree.tables.sql import Table, count_if, select
 
 BYTES_PER_CELL = 24  # counts of the leaves, of all regions, and a view of them
@@ -100,6 +109,8 @@ def read(
     The engine that holds the rows checks and counts them; only counts leave it. The result is sealed: it shows its
     shape and no count, and only a noisy measurement gets counts out.
 
+    The data are one table of rows, or two: rows, and a table with one row for each group (persons and households).
+
     Parameters
     ----------
     source : path, list of paths, table or Source
@@ -107,11 +118,12 @@ def read(
         Excel, Stata, SPSS, a DuckDB file), Arrow data, a table of another engine (`Source`), a Spark data frame, or an
         Ibis table.
     group : str
-        The column that says which group a row belongs to.
+        The column that says which group a row belongs to. A groups table has it too.
     region : str or list of str, optional
-        The column with the leaf's id or name, or one column per level. A hierarchy of a single leaf needs none.
+        The column with the leaf's id or name, or one column per level. A hierarchy of a single leaf needs none. A table
+        `groups` must have the column, and the rows need not have it then.
     hierarchy : Hierarchy, optional
-        The public tree of regions. Without it, the regions come from `groups`, or from the rows if
+        The public tree of regions. Without it, the regions come from public `groups`, or from the data if
         `regions_are_public`.
     max_size : int
         The largest size that is counted separately; larger groups count as this size. Public.
@@ -127,17 +139,19 @@ def read(
         The largest number of rows that one entity may have. Public. Rows beyond it are dropped at random. Without it,
         every entity must have a single row.
     groups : path, table or Source, optional
-        A public list of all groups with their regions. Its exact number of groups in every region is published.
+        A table with one row for each group: its id (`group`), its region and its categories, such as a file of
+        households. It is private, as the rows are, and a group without rows is then not counted.
     groups_are_public : bool, default False
-        Your declaration that the list `groups` is public. It is needed with `groups`.
+        Your declaration that the list `groups` is public and complete. Its exact number of groups in every region is
+        then published, and groups without rows count with size 0.
     on_spanning_group : {"error", "split"}, default "error"
         What to do with a group that has rows in two leaves: refuse the data, or count each pair of group and region as
         one group.
     on_unknown_region : str, default "refuse"
         What to do with rows whose region is missing or is not a leaf: "refuse" the data, "drop" these rows, or count
-        them in the leaf with this id or name.
+        them in the leaf with this id or name. A row of private `groups` takes its group with it.
     on_missing : {"refuse", "drop"}, default "refuse"
-        What to do with rows that lack a group, entity or quantity.
+        What to do with rows that lack a group, entity or quantity, and with rows of private `groups` that lack a group.
     regions_are_public : bool, default False
         Your declaration that the list of regions that occur in the rows is public knowledge. With `hierarchy`, it says
         that the hierarchy was made from that list.
@@ -148,7 +162,7 @@ def read(
     by : mapping or Categories, optional
         One or two columns that divide groups besides their region, with their public values:
         ``{"tenure": ["owned", "rented"]}``. The columns are in the groups table, or in the rows with the same value in
-        all rows of a group. If a groups table lacks them, the number of groups is public by region and not by category,
+        all rows of a group. If a public list lacks them, the number of groups is public by region and not by category,
         and each group on the list must have an entity.
     decided_by : str or mapping, optional
         Who decides a group's value: "group" or "members", for all columns or by column. See `Category`.
@@ -194,7 +208,7 @@ def read(
         quantity_bound=quantity_bound,
         entity=entity,
         rows_per_entity=rows_per_entity,
-        with_groups=groups is not None,
+        groups_are_public=groups is not None and groups_are_public,
         on_spanning_group=on_spanning_group,
         on_unknown_region=on_unknown_region,
         on_missing=on_missing,
@@ -206,13 +220,13 @@ def read(
     paths = paths_of(source, "source")
     if name is None:
         name = stem(paths[0]) if paths and len(paths) == 1 else source.name if isinstance(source, Source) else None
-    options = replace(options, name=name, files=tuple(paths or ()))
+    private = (source,) if groups is None or groups_are_public else (source, groups)
+    options = replace(options, name=name, files=files_of(*private))
     if groups is not None:
-        check_groups_are_public(groups_are_public)
         refuse_own_list(source, table, groups, groups_table)
     with workspace(memory_limit, CsvFormat(delimiter, decimal, encoding)) as connect:
         rows = open_source(source, table, connect, progress)
-        listed = None if groups is None else open_groups(groups, groups_table, rows, connect)
+        listed = open_groups(groups, groups_table, rows, connect, private=len(private) > 1)
         counting, regions, keys = _counting(rows, listed, options)
         return group_sizes(
             counting,
@@ -226,16 +240,25 @@ def _counting(rows: Opened, listed: Opened | None, options: Options) -> tuple[Co
     """Return what is counted, the regions, and the texts that name a leaf."""
     if options.rows_per_entity is not None:
         check_engine(rows.engine.name)
-    if listed is not None:
-        options = replace(options, categories_listed=_are_listed(options.categories, listed.table.kinds))
+    there = () if listed is None else listed.table.kinds
+    options = replace(options, categories_listed=listed is not None and _are_listed(options.categories, there))
     raise_any(column_problems(rows.table, None if listed is None else listed.table, options))
     regions = _hierarchy(rows if listed is None else listed, options)
     refuse_too_many(regions, options)
     keys = region_keys(regions, options.region) if options.region else None
-    lists = None if listed is None else _add_leaves(listed, listed.table, options.region, keys)
     unknown = unknown_leaf(regions, options.on_unknown_region)
+    lists = None if listed is None else _place_groups(listed, options, keys, unknown)
     placed = _add_leaves(rows, drop_missing(rows.table, options), options.region, keys, unknown)
     return Counting(placed, lists, options, rows.put), regions, keys
+
+
+def _place_groups(listed: Opened, options: Options, keys: Any, unknown: int | None) -> Table:
+    """Return the groups table with the leaf of each group. The rules for bad rows hold for a private table only."""
+    table = listed.table
+    if not options.groups_are_public:
+        table = drop_missing(table, options.of_groups)
+        return _add_leaves(listed, table, options.region, keys, DROPPED if unknown is None else unknown)
+    return _add_leaves(listed, table, options.region, keys)
 
 
 def _add_leaves(opened: Opened, table: Table, region: Sequence[str], keys: Any, unknown: int | None = NOWHERE) -> Table:
@@ -246,10 +269,10 @@ def _add_leaves(opened: Opened, table: Table, region: Sequence[str], keys: Any, 
 
 @dataclass(frozen=True)
 class BadRows(Unsharable):
-    """The numbers of bad rows, and the kinds of their problems: private, for the data holder alone."""
+    """The files and numbers of bad rows, and the kinds of their problems: private, for the data holder alone."""
 
-    columns: tuple[str, str]  # line or row, and problem
-    rows: tuple[tuple[int, str], ...]
+    columns: tuple[str, str, str]  # file, line or row, and problem
+    rows: tuple[tuple[str, int, str], ...]
 
     def __repr__(self) -> str:
         return "BadRows(private)"
@@ -264,19 +287,32 @@ def find_bad_rows(
     memory_limit: str | None = None,
     form: CsvFormat = UTF_8,
 ) -> BadRows:
-    """Return each bad row of a file, with the kind of its problem. NOT PRIVATE: see `problems.bad_rows`."""
-    paths = paths_of(source, "source") or []
-    if len(paths) != 1 or kind_of(paths, "source") == "duckdb":
+    """Return each bad row of a file and of its groups table, if that is a file too, with the kind of its problem. NOT
+    PRIVATE: see `problems.bad_rows`.
+    """
+    file, beside = _numbered_file(source, "source"), _numbered_file(groups, "groups")
+    if file is None:
         raise SpecError("bad rows are listed for a single file: the rows of a database, or of several, have no number")
     with workspace(memory_limit, form) as connect:
         rows = open_in_order(source, "source", connect, table=tables[0])
         rows = replace(rows, table=number_rows(rows.table))
-        listed = None if groups is None else open_groups(groups, tables[1], rows, connect)
+        listed = open_groups(groups, tables[1], rows, connect, private=not options.groups_are_public)
+        if listed is not None and beside is not None:
+            listed = replace(listed, table=number_rows(listed.table))
         counting, _, _ = _counting(rows, listed, options)
         found = bad_rows(rows, counting).to_pylist()
-    has_names = not paths[0].lower().endswith((".parquet", ".pq", ".dta", ".sav"))
-    numbered = sorted({(row["number"] + has_names, row["problem"]) for row in found})
-    return BadRows(("line" if has_names else "row", "problem"), tuple(numbered))
+    files = [each for each in (file, beside) if each is not None]
+    lines = [not each.lower().endswith((".parquet", ".pq", ".dta", ".sav")) for each in files]
+    names = [Path(each).name for each in files]
+    numbered = {(row["file"], row["number"] + lines[row["file"]], row["problem"]) for row in found}
+    number = "line" if all(lines) else "line or row" if any(lines) else "row"
+    return BadRows(("file", number, "problem"), tuple((names[at], *rest) for at, *rest in sorted(numbered)))
+
+
+def _numbered_file(source: Any, option: str) -> str | None:
+    """Return the path of a source that is a single file with numbered rows."""
+    paths = paths_of(source, option) or []
+    return paths[0] if len(paths) == 1 and kind_of(paths, option) != "duckdb" else None
 
 
 @from_outside("Reading the microdata")
@@ -301,7 +337,7 @@ def read_groups(
     The numbers are by category if the groups table has the categories of the options, otherwise by region.
     """
     with workspace(memory_limit, form) as connect:
-        listed = open_groups(groups, table, None, connect)
+        listed = open_public_groups(groups, table, connect)
         raise_any(missing_columns("the groups table", [*listed.table.kinds], [options.group, *options.region]))
         if not _are_listed(options.categories, listed.table.kinds):
             options = replace(options, categories=NO_CATEGORIES, categories_listed=True)
@@ -334,8 +370,8 @@ def _are_listed(categories: Categories, columns: Collection[str]) -> bool:
         raise SpecError(f"the groups table has the category {there[0]!r} and not the other one; expected both, or none")
     if there and categories.members_decide:
         raise SpecError(
-            "the groups table is public, so nobody can change what it says by coming or going: a category that members "
-            "decide cannot be in it. Set decided_by = 'group', or leave the column in the rows alone"
+            "nobody changes what the groups table says by coming or going, so a category that members decide cannot be "
+            "in it. Set decided_by = 'group', or leave the column in the rows alone"
         )
     return len(there) == len(categories.names)
 
@@ -358,18 +394,17 @@ def refuse_too_many(regions: Hierarchy, options: Options) -> None:
 def lists_categories(groups: Any, table: str | None, categories: Categories, form: CsvFormat = UTF_8) -> bool:
     """Return whether a public groups table has the columns of these categories."""
     with workspace(None, form) as connect:
-        return _are_listed(categories, open_groups(groups, table, None, connect).table.kinds)
+        return _are_listed(categories, open_public_groups(groups, table, connect).table.kinds)
 
 
 def _hierarchy(opened: Opened, options: Options) -> Hierarchy:
-    """Return the public hierarchy: the given one, that of the groups table, or that of microdata whose regions are
-    public.
+    """Return the public hierarchy: the given one, that of the groups table, or that of rows whose regions are public.
 
     Rows with gaps are left to the checks, which count them.
     """
     if options.hierarchy is not None:
         return options.hierarchy
-    regions = _regions_that_occur(opened, options.region, with_groups=options.with_groups)
+    regions = _regions_that_occur(opened, options.region, with_groups=options.groups_are_public)
     return Hierarchy.from_levels(regions, list(options.region))
 
 
@@ -457,27 +492,38 @@ def rows_by_rule(
     source: Any,
     options: Options,
     *,
-    table: str | None = None,
+    groups: Any = None,
+    tables: tuple[str | None, str | None] = (None, None),
     memory_limit: str | None = None,
     form: CsvFormat = UTF_8,
-) -> dict[str, Part]:
-    """Return the rows that each rule drops or moves: `on_missing`, and `on_unknown_region` of the rest. NOT PRIVATE."""
-    found = {}
+) -> dict[tuple[str, str], Part]:
+    """Return the rows that each rule drops or moves, by rule and table; `on_missing` comes first. NOT PRIVATE."""
     with workspace(memory_limit, form) as connect:
-        opened = open_source(source, table, connect)
-        rest = drop_missing(opened.table, options)
-        counts = [
-            one_row(opened, "Counting rows", select({"rows": "count(*)"}, each.source))["rows"]
-            for each in (opened.table, rest)
-        ]
-        if options.on_missing != "refuse":
-            found["on_missing"] = Part(counts[0] - counts[1], counts[0])
-        if options.on_unknown_region != "refuse" and set(options.region) <= set(rest.kinds):
-            regions = _hierarchy(opened, options)
-            placed = place(rest, options.region, region_keys(regions, options.region), opened.put)
-            nowhere = {"rows": count_if(f"{placed.leaf} = {NOWHERE}")}
-            unknown = one_row(opened, "Counting rows", select(nowhere, placed.source))["rows"]
-            found["on_unknown_region"] = Part(unknown, counts[1])
+        opened = open_source(source, tables[0], connect)
+        listed = None
+        if not options.groups_are_public:
+            listed = open_groups(groups, tables[1], opened, connect, private=True)
+        regions = _hierarchy(opened if listed is None else listed, options)
+        found = _by_rule(opened, options, regions, "rows")
+        if listed is not None:
+            found |= _by_rule(listed, options.of_groups, regions, "groups")
+    return found
+
+
+def _by_rule(opened: Opened, options: Options, regions: Hierarchy, what: str) -> dict[tuple[str, str], Part]:
+    found = {}
+    rest = drop_missing(opened.table, options)
+    counts = [
+        one_row(opened, "Counting rows", select({"rows": "count(*)"}, each.source))["rows"]
+        for each in (opened.table, rest)
+    ]
+    if options.on_missing != "refuse":
+        found["on_missing", what] = Part(counts[0] - counts[1], counts[0])
+    if options.on_unknown_region != "refuse" and set(options.region) <= set(rest.kinds):
+        placed = place(rest, options.region, region_keys(regions, options.region), opened.put)
+        nowhere = {"rows": count_if(f"{placed.leaf} = {NOWHERE}")}
+        unknown = one_row(opened, "Counting rows", select(nowhere, placed.source))["rows"]
+        found["on_unknown_region", what] = Part(unknown, counts[1])
     return found
 
 

@@ -42,8 +42,8 @@ NAMES = count()
 PREFIX = "tallytree-spill-"
 LOCK = "in-use"
 OWN_LIST = (
-    "groups is the microdata themselves; expected a public list of groups from another source. Which groups have rows "
-    "is private: if there is no public list, leave groups out, and totals are private"
+    "groups is the microdata themselves; expected another table, with one row for each group. Which groups have rows "
+    "is private: if there is no such table, leave groups out"
 )
 Result = TypeVar("Result")
 
@@ -249,15 +249,30 @@ def open_source(source: Any, table: str | None, connect: Workspace, progress: Pr
     return Opened(engine, found, progress, identity)
 
 
-def open_groups(groups: Any, table: str | None, beside: Opened | None, connect: Workspace) -> Opened:
-    """Open the public groups table on the engine of the microdata; it is copied there through memory if needed."""
+def open_public_groups(groups: Any, table: str | None, connect: Workspace) -> Opened:
+    """Open a public groups table without the microdata."""
+    engine, found, _ = _open(groups, table, "groups", connect)
+    return Opened(engine, found)
+
+
+def open_groups(groups: Any, table: str | None, beside: Opened, connect: Workspace, *, private: bool) -> Opened | None:
+    """Open the groups table, if there is one, on the engine of the microdata.
+
+    A public table is copied there through memory if needed. A private one must be there already.
+    """
+    if groups is None:
+        return None
     engine, found, identity = _open(groups, table, "groups", connect)
     opened = Opened(engine, found)
-    if beside is None:
-        return opened
     if identity is not None and identity == beside.identity:
         raise SpecError(OWN_LIST)
     if engine is not beside.engine:
+        if private:
+            raise SpecError(
+                "groups is private and on another engine than the rows: tallytree does not copy private tables from "
+                "engine to engine. Have both in files or in tables of one engine, or set groups_are_public if the list "
+                "is public"
+            )
         moved = opened.run("Reading the groups table", lambda: engine.rows(found))
         found = beside.put(moved)
     return Opened(beside.engine, found, beside.progress)
