@@ -44,6 +44,7 @@ CODEBOOK = pa.table({"attribute": ["a", "b"], "level": ["household", "person"], 
 MARGINAL = tt.Marginal("households", ("tenure",))
 PRIVATE = tt.read_households(HOMES, PEOPLE, schema=SCHEMA, household_id="id")
 RELEASED = tt.release(SIZES, budget=BUDGET, unit=UNIT, intervals="none")
+OTHER = tt.release(SIZES, budget=BUDGET, unit=UNIT, intervals="none")
 SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
 MAP = {"type": "FeatureCollection", "features": [{"type": "Feature", "id": "A", "geometry": SQUARE}]}
 
@@ -129,6 +130,11 @@ CALLS = {
         "memory_limit": None,
         "by": None,
         "decided_by": None,
+        "delimiter": None,
+        "decimal": ".",
+        "encoding": None,
+        "on_unknown_region": "refuse",
+        "on_missing": "refuse",
     },
     tt.read_households: {
         "households": HOMES,
@@ -152,12 +158,24 @@ CALLS = {
         "prior": None,
         "ledger": None,
         "same_data": False,
-        "noise": "tallytree",
+        "changed_files": False,
+        "noise_source": "tallytree",
         "title": None,
         "intervals": "none",
         "confidence": 0.9,
         "areas": None,
+        "about": None,
         "keep": None,
+    },
+    tt.compare: {
+        "old": RELEASED,
+        "new": OTHER,
+        "questions": ("groups",),
+        "level": None,
+        "by": None,
+        "family_wise": False,
+        "more_than": 0.0,
+        "concordance": None,
     },
     tt.population_files: {"directory": "nowhere", "out": "out", "form": "activitysim"},
     tt.resume: {"folder": "nowhere", "mechanism": "auto", "options": None, "title": None, "intervals": "none"},
@@ -201,6 +219,7 @@ SOME = (1.5, "\x00", "\ud800", [["x"]], {"x": 1}, object())
 # Values that are results, and errors: nobody makes them by hand.
 RESULTS = {
     "Answer",
+    "Comparison",
     "GroupSizes",
     "Households",
     "Hierarchy",
@@ -246,7 +265,7 @@ def test_a_unit_and_a_budget_can_be_given_in_the_words_of_a_spec():
         ({"budget": 1}, r"budget is 1; expected a Budget, such as tallytree.Budget\(epsilon=1\)"),
         ({"unit": tt.one_entity}, r"unit is of type function; expected one_entity\(\)"),
         ({"unit": "one_person"}, "unknown privacy unit 'one_person'"),
-        ({"noise": "laplace"}, "expected tallytree or opendp"),
+        ({"noise_source": "laplace"}, "expected tallytree or opendp"),
         ({"mechanism": "joint-count"}, "unknown mechanism 'joint-count'; did you mean 'joint-counts'"),
         ({"group_sizes": ROWS}, "group_sizes is of type Table; expected a GroupSizes"),
         ({"shares": {"stat": 1, "county": 1, "total": 1}}, "unknown level 'stat'; did you mean 'state'"),

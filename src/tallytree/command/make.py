@@ -172,14 +172,14 @@ def note_when_complete(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _explain_completeness(out: Path, release_id: str) -> Iterator[None]:
-    """Add to a system error during the final display that the directory is complete and paid for."""
+    """Add to an error during the final display, which may read files, that the directory is complete and paid for."""
     try:
         yield
     except BrokenPipeError:  # nobody reads the output, which is not an error
         raise
-    except OSError as error:
+    except (OSError, ReleaseError) as error:
         raise ReleaseError(
-            f"the system stopped the command ({error.strerror}) after {out} was complete. Its budget is spent. "
+            f"the system stopped the command ({getattr(error, 'strerror', error)}) after {out} was complete. Its budget is spent. "
             f"Check it with:\n  {shlex.join(_verify_command(out, release_id))}"
         ) from None
 

@@ -36,6 +36,10 @@ def public_table(source: Any, what: str = "table", form: CsvFormat = UTF_8) -> A
             table = pa.table(source)
     except FileNotFoundError:
         raise SpecError(f"there is no {what} at{named}") from None
+    except UnicodeEncodeError:
+        raise SpecError(
+            f"the {what} has a text that cannot be written as UTF-8; it contains half of a character"
+        ) from None
     except (OSError, pa.ArrowException, UnicodeError) as error:
         found = (
             csv_problem(fspath(source), form)

@@ -176,10 +176,12 @@ def test_the_cut_off_stands_beside_every_number_of_entities(tmp_path):
     made_now, capped = made("at_least"), "sizes above 7 counted as 7"
     number = f"{made_now.entities[0]:,}"
     html = made_now.report(groups="households", entities="persons").html
-    assert f"<b>{number}</b> persons ({capped})" in html
-    assert f"average size, in persons ({capped})" in html
+    mean = f"{made_now.entities[0] / made_now.total:.2f}"
+    for headline in (f"<b>{number} persons</b>", f"<b>{mean} persons</b>on average"):
+        card = html[html.index(headline) :].partition("</li>")[0]
+        assert card.endswith(capped)
     assert f"about {number} persons ({capped})" in html
-    assert f'<th scope="col" class="n">persons ({capped})</th>' in html
+    assert f"Persons and average size: {capped}.</caption>" in html
     script = html[html.rindex("<script") :]
     assert script.count("${capped}") == 3  # the facts of a region, the table of the regions below it, the map
     assert f"{number} entities ({capped})" in repr(made_now)

@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tallytree.core.arguments import FLAG, NUMBER, PATH, TEXT, expect, instance, optional, told
+from tallytree.core.arguments import (
+    FLAG,
+    MAPPING,
+    NUMBER,
+    PATH,
+    TEXT,
+    either,
+    expect,
+    instance,
+    optional,
+    several,
+    told,
+)
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import did_you_mean
@@ -298,8 +310,11 @@ def compare(
     SpecError
         If a question, level, category or the concordance is wrong.
     """
-    for value, kind, name in ((level, optional(TEXT), "level"), (family_wise, FLAG, "family_wise")):
-        expect(value, kind, name)
+    question = either(TEXT, instance(Query))
+    expect(questions, either(question, several(question)), "questions")
+    expect(level, optional(TEXT), "level")
+    expect(by, optional(either(TEXT, MAPPING)), "by")
+    expect(family_wise, FLAG, "family_wise")
     expect(more_than, NUMBER, "more_than")
     if not 0 <= more_than < 1:
         raise SpecError(f"more_than is {told(more_than)}; expected a part from 0 to 1, such as 0.05 for 5 %")
