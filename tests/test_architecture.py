@@ -341,14 +341,14 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_430,
+    "core and domain": 2_434,
     "tables": 3_154,
     "privacy": 3_121,
     "estimate": 4_745,
     "mechanisms": 1_710,
     "synthesis": 2_445,
     "planning": 1_491,
-    "publish": 8_627,
+    "publish": 8_642,
     "demo": 168,
     "lab": 5_045,
     "command": 3_856,
@@ -356,7 +356,7 @@ MOST_CODE_LINES = {
 MOST_MODULES = 204
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (33, 4_670)  # modules, code lines
+MOST_TO_READ = (33, 4_674)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
