@@ -178,8 +178,9 @@ def _explain_completeness(out: Path, release_id: str) -> Iterator[None]:
     except BrokenPipeError:  # nobody reads the output, which is not an error
         raise
     except (OSError, ReleaseError) as error:
+        why = getattr(error, "strerror", error)
         raise ReleaseError(
-            f"the system stopped the command ({getattr(error, 'strerror', error)}) after {out} was complete. Its budget is spent. "
+            f"the system stopped the command ({why}) after {out} was complete. Its budget is spent. "
             f"Check it with:\n  {shlex.join(_verify_command(out, release_id))}"
         ) from None
 
