@@ -351,7 +351,7 @@ MOST_CODE_LINES = {
     "publish": 8_642,
     "demo": 168,
     "lab": 5_045,
-    "command": 3_856,
+    "command": 3_857,
 }
 MOST_MODULES = 204
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
