@@ -403,7 +403,7 @@ def _positive(value: Number, what: str) -> Fraction:
 
 
 def _best_order(function: Any) -> float:
-    """A good α > 1: the bounds have one minimum in log(α − 1), found by golden-section search."""
+    """Return a good α > 1: the bounds have one minimum in log(α − 1), found by golden-section search."""
     low, high, ratio = -20.0, 40.0, (math.sqrt(5) - 1) / 2
     for _ in range(120):
         left, right = high - ratio * (high - low), low + ratio * (high - low)
@@ -423,7 +423,7 @@ def _enclosed_terms(order: float, delta: Fraction) -> tuple[Any, Any]:
 
 
 def _rounded(ball: Any, *, up: bool) -> Fraction:
-    """The ball's safe end on a grid of 10^-12, as an exact fraction.
+    """Return the ball's safe end on a grid of 10^-12, as an exact fraction.
 
     The grid is coarse beside what the choice of α in floating point can change, so every machine finds the same value.
     """

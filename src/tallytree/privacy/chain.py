@@ -70,7 +70,7 @@ class Chain:
         self.anchor_path = self.path.with_name(f"{self.path.name}.anchor")
 
     def entries(self, *, anchored: bool = True) -> tuple[Entry, ...]:
-        """All entries, checked. Nothing on disk is changed: neither content nor permissions nor times."""
+        """Return all entries, checked. Nothing on disk is changed: neither content nor permissions nor times."""
         self._require_ledger()
         with self._clear_errors():
             try:
@@ -221,7 +221,7 @@ class Chain:
             return entries
 
     def _opened(self, database: sqlite3.Connection) -> Writing:
-        """A chain to add to: checked, or made in an empty file."""
+        """Return a chain to add to: checked, or made in an empty file."""
         anchor, entries = self._anchor(), self._entries(database)
         self._check_anchor(entries, anchor)
         if not _tables(database):
@@ -230,7 +230,7 @@ class Chain:
         return Writing(database, entries)
 
     def _entries(self, database: sqlite3.Connection) -> tuple[Entry, ...]:
-        """The entries, each checked with the one before it; none while the file is being made."""
+        """Return the entries, each checked with the one before it; none while the file is being made."""
         tables = _tables(database)
         if not tables and self.path.stat().st_size == 0:
             return ()

@@ -58,11 +58,11 @@ class Together:
 
     @property
     def rho(self) -> Fraction:
-        """The whole cost."""
+        """Return the whole cost."""
         return self.release + self.synthesis
 
     def in_words(self, delta: Fraction | None) -> str:
-        """The promise of both together, with amounts rounded up."""
+        """Return the promise of both together, with amounts rounded up."""
         text = (
             f"The released table of sizes and these synthetic households together are zero-concentrated "
             f"differentially private with ρ = {as_decimal(self.rho)}"

@@ -113,12 +113,12 @@ class Journal:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the journal is in a folder, so that the run can be resumed."""
+        """Return whether the journal is in a folder, so that the run can be resumed."""
         return self.path is not None
 
     @property
     def spent(self) -> Fraction:
-        """What the rounds up to here cost, in ρ."""
+        """Return what the rounds up to here cost, in ρ."""
         return sum((past.cost for past in self.rounds), Fraction(0))
 
     def begin(self, facts: Values) -> None:
@@ -306,21 +306,21 @@ class Reservation:
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """The rounds up to here: requests, costs and results."""
+        """Return the rounds up to here: requests, costs and results."""
         return tuple(self.journal.rounds[: self._replayed])
 
     @property
     def left(self) -> Fraction:
-        """The budget that remains after the rounds up to here, lost ones included, in its currency."""
+        """Return the budget that remains after the rounds up to here, lost ones included, in its currency."""
         return self.budget.amount - sum((past.cost for past in self.rounds), Fraction(0))
 
     @property
     def resuming(self) -> bool:
-        """Whether the journal has rounds that were not replayed yet."""
+        """Return whether the journal has rounds that were not replayed yet."""
         return self._replayed < len(self.journal.rounds)
 
     def lock(self) -> threading.RLock:
-        """The lock of this run. A forked process has a copy of the remaining budget, so it is refused."""
+        """Return the lock of this run. A forked process has a copy of the remaining budget, so it is refused."""
         if os.getpid() != self._process:
             raise BudgetError(
                 "private tables belong to the process that opened them, and this is another one (a fork of it): the "
@@ -329,7 +329,7 @@ class Reservation:
         return self._lock
 
     def replay_round(self, request: Values, cost: Fraction) -> Round:
-        """The journal's next round, if it is the one that is asked for now."""
+        """Return the journal's next round, if it is the one that is asked for now."""
         past = self.journal.rounds[self._replayed]
         if past.request != request or past.cost != cost:
             raise ReleaseError(
@@ -387,7 +387,9 @@ class Reservation:
         return receipt
 
     def _check_rounds(self, token: str) -> int:
-        """How many rounds the ledger began; refuse to resume unless it has ours, and no other run went on from them."""
+        """Return how many rounds the ledger began; refuse to resume unless it has ours, and no other run went on from
+        them.
+        """
         held, ours = self._held(token), self.journal.rounds
         if held is None or held.number != self.journal.receipt:
             raise ReleaseError(

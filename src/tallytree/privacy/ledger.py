@@ -66,11 +66,11 @@ class Charge(NamedTuple):
     changed_files: bool = False  # take other files than this account was charged for before
 
     def of(self, name: str | None, budget: Budget, neighbours: Relation, fingerprint: str | None = None) -> Expense:
-        """What the ledger is asked for."""
+        """Return what the ledger is asked for."""
         return Expense(name, budget, neighbours, fingerprint, self.same_data, self.changed_files)
 
     def held(self, name: str | None, budget: Budget) -> Budget:
-        """The budget as the account is charged for it: the account decides an open choice of noise."""
+        """Return the budget as the account is charged for it: the account decides an open choice of noise."""
         if self.ledger is None or name is None or budget.delta is None or budget.epsilon is None:
             return budget
         return budget.held_in(self.ledger.account(name).currency)
@@ -134,7 +134,7 @@ class Link:
 
     @property
     def left(self) -> Fraction:
-        """The amount that the accounts may still spend together."""
+        """Return the amount that the accounts may still spend together."""
         return self.budget.amount - self.spent
 
     @property
@@ -155,22 +155,22 @@ class Account:
 
     @property
     def currency(self) -> Currency:
-        """The currency of the account: pure ε, or ρ."""
+        """Return the currency of the account: pure ε, or ρ."""
         return self.budget.currency
 
     @property
     def total(self) -> Fraction:
-        """The total amount that may be spent."""
+        """Return the total amount that may be spent."""
         return self.budget.amount
 
     @property
     def spent(self) -> Fraction:
-        """The sum of all reservations."""
+        """Return the sum of all reservations."""
         return sum((spending.cost for spending in self.spendings), Fraction(0))
 
     @property
     def left(self) -> Fraction:
-        """What may still be reserved, as far as this account alone goes."""
+        """Return what may still be reserved, as far as this account alone goes."""
         return self.total - self.spent
 
     def __repr__(self) -> str:
@@ -206,20 +206,20 @@ class Books:
 
     @property
     def next_number(self) -> int:
-        """The number of the next reservation."""
+        """Return the number of the next reservation."""
         return 1 + max((each.number for account in self.accounts.values() for each in account.spendings), default=0)
 
     def links(self) -> list[Link]:
-        """The joint totals, with what was spent of each."""
+        """Return the joint totals, with what was spent of each."""
         return [Link(names, budget, self.joint_cost(names, budget.currency)) for names, budget in self.joint]
 
     def joint_cost(self, names: Iterable[str], currency: Currency) -> Fraction:
-        """What accounts have spent together: each reservation in that currency, added up."""
+        """Return what accounts have spent together: each reservation in that currency, added up."""
         spendings = [spending for name in names for spending in self.accounts[name].spendings]
         return sum((spending.budget.charge_in(currency) for spending in spendings), Fraction(0))
 
     def account(self, name: str) -> Account:
-        """One account, with the joint totals that it is part of."""
+        """Return one account, with the joint totals that it is part of."""
         if name not in self.accounts:
             raise BudgetError(
                 f"the ledger has no data set {name!r}; give it a total budget first with `tallytree ledger open`"
@@ -227,7 +227,7 @@ class Books:
         return replace(self.accounts[name], links=tuple(link for link in self.links() if name in link.names))
 
     def same_data(self, name: str, fingerprint: str | None) -> list[str]:
-        """The other accounts that these very files were charged to."""
+        """Return the other accounts that these very files were charged to."""
         return [
             other.name
             for other in self.accounts.values()
@@ -238,7 +238,7 @@ class Books:
 
 
 def books_of(entries: Iterable[Entry]) -> Books:
-    """The accounts that entries describe, in their order."""
+    """Return the accounts that entries describe, in their order."""
     books = Books()
     try:
         for entry in entries:
@@ -282,7 +282,7 @@ def _change(books: Books, number: int, change: Callable[[Spending], Spending]) -
 
 
 def reservation(books: Books, number: int) -> tuple[Account, Spending]:
-    """A reservation by its number, and the account that paid."""
+    """Return a reservation by its number, and the account that paid."""
     for account in books.accounts.values():
         for spending in account.spendings:
             if spending.number == number:
@@ -296,7 +296,7 @@ def _budget(text: str) -> Budget:
 
 
 def amount(value: Fraction, currency: Currency, *, up: bool = True) -> str:
-    """An amount with its sign, rounded up, or down for what may still be spent."""
+    """Return an amount with its sign, rounded up, or down for what may still be spent."""
     return f"{'ε' if currency == 'epsilon' else 'ρ'} = {as_decimal(value, up=up)}"
 
 
@@ -701,12 +701,12 @@ class Ledger:
 
 
 def holding(account: Account | None, token: str) -> Spending | None:
-    """The reservation that an account made with a token, if it did."""
+    """Return the reservation that an account made with a token, if it did."""
     return next((each for each in ([] if account is None else account.spendings) if each.token == token), None)
 
 
 def _find_payer(books: Books, expense: Expense) -> tuple[Account, list[str]]:
-    """The account that can pay, and other accounts of the same data; or an error that says why it cannot."""
+    """Return the account that can pay, and other accounts of the same data; or an error that says why it cannot."""
     name, fingerprint = expense.name, expense.fingerprint
     if name is None:
         raise BudgetError("a release that uses a ledger needs the data set's name: read(…, name=…)")

@@ -53,7 +53,7 @@ class Measurement:
 
     @property
     def cost(self) -> Fraction:
-        """The exact privacy loss of this measurement, in the budget's currency."""
+        """Return the exact privacy loss of this measurement, in the budget's currency."""
         return cost_of(self.noise, self.sensitivity, self.scale)
 
     def to_json(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Measurements:
 
     @property
     def mark(self) -> str:
-        """The digest of the noisy values, by which the ledger knows the measurements in any file."""
+        """Return the digest of the noisy values, by which the ledger knows the measurements in any file."""
         found = hashlib.sha256()
         for part in self.measured:
             found.update(f"{part.view} {part.level} {part.values.size}\n".encode())
@@ -165,7 +165,7 @@ class Measurements:
 
     @property
     def over_categories(self) -> Measurements:
-        """What was measured of the sums over all categories, as measurements of the regions without categories."""
+        """Return the measurements of sums over all categories, as measurements without categories."""
         regions, first = self.hierarchy.regions, self.hierarchy.first_level
         parts = tuple(replace(part, level=part.level - first, summed=False) for part in self.measured if part.summed)
         totals = None
@@ -273,7 +273,9 @@ class Measurements:
 
     @property
     def level_shares(self) -> list[Fraction] | None:
-        """How what was spent on sizes was divided over the levels; None where each band of sizes has its own way."""
+        """Return how what was spent on sizes was divided over the levels; None where each band of sizes has its own
+        way.
+        """
         asked = [part for part in self.measured if part.view not in BESIDE_SIZES]
         if any(part.sizes is not None for part in asked):
             return None

@@ -241,7 +241,7 @@ class Neighbours:
 
     @property
     def truncated(self) -> bool:
-        """Whether rows may have been dropped to respect rows_per_entity. (Older files state only the bound.)"""
+        """Return whether rows may have been dropped to respect rows_per_entity. (Older files state only the bound.)"""
         return self.rows_were_bounded or self.rows_per_entity > 1
 
     def sensitivity(self, view: View, regions: int | None = None, *, summed: bool = False) -> Sensitivity:

@@ -203,7 +203,7 @@ class Plan:
 
     @property
     def branches(self) -> tuple[Plan, ...]:
-        """Both branches, each as a plan without a rule; or this plan alone if it has no rule."""
+        """Return both branches, each as a plan without a rule; or this plan alone if it has no rule."""
         return (self,) if self.branch_rule is None else (self.branch(below=True), self.branch(below=False))
 
     def cost(self, query: MeasurementQuery) -> Fraction:
@@ -223,7 +223,7 @@ class Plan:
 
 
 def shares_at_sizes(queries: Iterable[MeasurementQuery]) -> dict[int, Fraction]:
-    """What adds up at each size, of the shares of the queries for it: at 1 and at each size where it can change.
+    """Return the sum of shares at each size, from 1 on where it can change.
 
     >>> band = MeasurementQuery("at_least", 1, Fraction(1, 3), Band(2, 3))
     >>> shares_at_sizes([MeasurementQuery("counts", 0, Fraction(2, 3)), band])

@@ -110,7 +110,7 @@ class PrivateTables(Run):
         return number_of(self._households, self.neighbours)
 
     def sensitivity(self, marginal: Marginal, cells: int | None = None) -> Sensitivity:
-        """How far one neighbour can move the whole table, or any `cells` of its cells."""
+        """Return how far one neighbour can move the whole table, or any `cells` of its cells."""
         check_size(marginal, self.schema)
         if cells is None:
             return self.neighbours.sensitivity(marginal, self.schema)
@@ -118,7 +118,7 @@ class PrivateTables(Run):
 
     @from_outside("Counting a public table")
     def public_counts(self, marginal: Marginal) -> Integers:
-        """The exact counts of a table that is the same for all neighbours, at no cost; any other is refused.
+        """Return the exact counts of a table that is the same for all neighbours, at no cost; any other is refused.
 
         Under `one_person_attributes` these are all tables of household attributes and sizes, which that unit does not
         protect; the privacy statement must list what was taken (`published_exactly`).
@@ -133,7 +133,7 @@ class PrivateTables(Run):
     # ---------------------------------------------------------------- measuring
 
     def measure(self, marginal: Marginal, rho: Number, cells: Sequence[int] | None = None) -> NoisyTable | None:
-        """The table, or some of its cells, with exact discrete Gaussian noise of σ² = L2²/(2ρ).
+        """Return the table, or some of its cells, with exact discrete Gaussian noise of σ² = L2²/(2ρ).
 
         `cells` are places in the flat table; noise is scaled to what that many can change by. None if the round was
         lost. `scale_for` refuses a table that cannot differ between neighbours: `public_counts` gives it, exactly.
@@ -184,7 +184,7 @@ class PrivateTables(Run):
         penalties: Sequence[int] | None = None,
         weights: Sequence[Fraction] | None = None,
     ) -> int | None:
-        """The place of a table that the whole-number estimates miss by much, in L1, minus a public penalty.
+        """Return the place of a table that the whole-number estimates miss by much, in L1, minus a public penalty.
 
         Each score is divided by its own table's sensitivity: between neighbours Σ|count − estimate| changes by at most
         the L1 by which the counts do. Costs ε²/8 in ρ. None if the round was lost.
@@ -201,7 +201,7 @@ class PrivateTables(Run):
     def select_cell(
         self, candidates: Sequence[Marginal], estimates: Sequence[NDArray[Any]], epsilon: Number
     ) -> tuple[int, int] | None:
-        """The place of a table and of a cell in it (flat) whose count the estimate misses by much.
+        """Return the place of a table and of a cell in it (flat) whose count the estimate misses by much.
 
         A cell's score |count − estimate| changes between neighbours by at most what the cell does. Costs ε²/8 in ρ.
         None if the round was lost.
@@ -276,7 +276,9 @@ class PrivateTables(Run):
     # ---------------------------------------------------------------- private counts
 
     def _true(self, marginal: Marginal) -> Integers:
-        """The private counts of a table: for a sum with noise, a score, or `public_counts`, which checks them first."""
+        """Return the private counts of a table: for a sum with noise, a score, or `public_counts`, which checks them
+        first.
+        """
         return self._count_private(partial(marginal_counts, marginal=marginal), marginal)
 
     def __repr__(self) -> str:
@@ -324,12 +326,12 @@ def _positive(value: Number, what: str) -> Fraction:
 
 
 def longer_schema(schema: Schema, added: Mapping[Attribute, Integers]) -> Schema:
-    """The schema with further attributes of households at the end."""
+    """Return the schema with further attributes of households at the end."""
     return replace(schema, household=(*schema.household, *added))
 
 
 def with_levels(households: Households, region: str, added: Mapping[Attribute, Integers]) -> Households:
-    """Households with further attributes: for each, its code by the code of the household's `region`.
+    """Return households with further attributes: for each, its code by the code of the household's `region`.
 
     A table by the regions of any level is then a table of the schema and is measured like any other.
 

@@ -18,7 +18,7 @@ ABSENT = "none"  # stands in same_unit_as for a column that the account does not
 
 
 def describe_relation(relation: Relation) -> str:
-    """The relation in words, for the privacy statement."""
+    """Return the relation in words, for the privacy statement."""
     words = _describe_sizes(relation) if isinstance(relation, Neighbours) else _describe_households(relation)
     return f"{words}{_same_unit_in_words(relation)}"
 
@@ -104,20 +104,20 @@ def relation_to_json(relation: Relation) -> dict[str, Any]:
 
 
 def sizes_from_json(values: dict[str, Any]) -> Neighbours:
-    """The relation of a release that `relation_to_json` wrote."""
+    """Return the relation of a release that `relation_to_json` wrote."""
     facts = {name: value for name, value in values.items() if name not in ("kind", "same_unit_as")}
     unit = PrivacyUnit(values["unit"], values.get("same_unit_as", ()))
     return Neighbours(**{**facts, "unit": unit, "categories": Categories.from_json(values.get("categories", ()))})
 
 
 def households_from_json(values: dict[str, Any]) -> HouseholdNeighbours:
-    """The relation of a synthesis that `relation_to_json` wrote."""
+    """Return the relation of a synthesis that `relation_to_json` wrote."""
     unit = PrivacyUnit(values["unit"], values.get("same_unit_as", ()))
     return HouseholdNeighbours(unit, values["max_persons"], values.get("columns"))
 
 
 def relation_from_json(values: dict[str, Any]) -> Relation:
-    """The relation of either kind that `relation_to_json` wrote."""
+    """Return the relation of either kind that `relation_to_json` wrote."""
     return households_from_json(values) if values.get("kind") == HOUSEHOLDS else sizes_from_json(values)
 
 
@@ -125,7 +125,7 @@ def relation_from_json(values: dict[str, Any]) -> Relation:
 
 
 def _same_unit_in_words(relation: Relation) -> str:
-    """What the data holder stated, for the privacy statement; nothing for most releases."""
+    """Return what the data holder stated, for the privacy statement; nothing for most releases."""
     stated = relation.unit.same_unit_as
     if not stated:
         return ""
@@ -138,7 +138,7 @@ def _same_unit_in_words(relation: Relation) -> str:
 
 
 def columns_in_words(relation: Relation) -> str:
-    """The columns of a relation, for the data holder; "not recorded" where none are known."""
+    """Return the columns of a relation, for the data holder; "not recorded" where none are known."""
     named = {role: names for role, names in _by_role(relation.columns).items() if names}
     return "; ".join(f"{role} {_listed(names)}" for role, names in named.items()) or "not recorded"
 
@@ -161,7 +161,7 @@ def differing_columns(opened: Relation, asked: Relation) -> dict[str, tuple[tupl
 
 
 def unknown_columns(opened: Relation, asked: Relation) -> list[str]:
-    """Columns that the data holder speaks of in same_unit_as and that the account does not have."""
+    """Return columns that the data holder speaks of in same_unit_as and that the account does not have."""
     roles = _by_role(opened.columns).values()
     known = {name for names in roles for name in names} | ({ABSENT} if not all(roles) else set())
     return [name for name in asked.unit.same_unit_as if name not in known]

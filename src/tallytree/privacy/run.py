@@ -89,10 +89,10 @@ class Private(Protocol):
 
     @property
     def name(self) -> str | None:
-        """The name of the account."""
+        """Return the name of the account."""
 
     def fingerprint(self) -> str | None:
-        """A digest of the input files."""
+        """Return a digest of the input files."""
 
 
 class Run(Unsharable):
@@ -128,31 +128,31 @@ class Run(Unsharable):
 
     @property
     def receipt(self) -> Receipt | None:
-        """The ledger's receipt for the whole budget."""
+        """Return the ledger's receipt for the whole budget."""
         return self._reservation.receipt
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """The rounds up to here: requests, costs and results, for the privacy statement."""
+        """Return the rounds up to here: requests, costs and results, for the privacy statement."""
         return self._reservation.rounds
 
     @property
     def resuming(self) -> bool:
-        """Whether the journal has rounds that were not replayed yet."""
+        """Return whether the journal has rounds that were not replayed yet."""
         return self._reservation.resuming
 
     @property
     def left(self) -> Fraction:
-        """The rest of the budget, in its currency."""
+        """Return the rest of the budget, in its currency."""
         return self._reservation.left - self._withheld
 
     @property
     def spent(self) -> Fraction:
-        """What the rounds up to here cost, lost ones included."""
+        """Return what the rounds up to here cost, lost ones included."""
         return self.budget.amount - self._reservation.left
 
     def draw_round(self, request: Values, cost: Fraction, draw: Callable[[], Values], values: int) -> Values | None:
-        """The next round's result: from the journal if it is there, otherwise begun, drawn and recorded.
+        """Return the next round's result: from the journal if it is there, otherwise begun, drawn and recorded.
 
         One round at a time, whichever threads ask, so that each sees what those before it spent.
         """
@@ -256,7 +256,7 @@ def measure_with(
     charge: Charge = UNPAID,
     journal: Journal | None = None,
 ) -> Measurements:
-    """`measure` with the randomness that it chose; `tallytree.lab` calls it with a seed, on public data."""
+    """Return `measure` with the randomness that it chose; `tallytree.lab` calls it with a seed, on public data."""
     hierarchy, kind = group_sizes.hierarchy, NOISE_FOR[plan.budget.currency]
     neighbours = Neighbours.of(group_sizes, plan.unit)
     _check(plan, group_sizes, derive_facts)
@@ -442,7 +442,7 @@ def add_sizes(
 
 
 def view_of(view: View, counts: Integers, first_size: int, band: Band | None = None) -> Integers:
-    """A view of some regions' counts `[regions, sizes]`, but for lists of sizes, which never exist in one piece."""
+    """Return a view of some regions' counts `[regions, sizes]`; not lists of sizes, which never exist in one piece."""
     if view == "at_least":
         every = at_least(counts, first_size)
         return every if band is None else np.ascontiguousarray(every[:, band.first - 1 : band.last])

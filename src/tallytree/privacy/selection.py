@@ -63,7 +63,7 @@ class Candidates:
     rates: tuple[Fraction, ...]
 
     def exponent(self, place: int) -> Fraction:
-        """The exponent of one candidate."""
+        """Return the exponent of one candidate."""
         return self.rates[int(self.kinds[place])] * int(self.scores[place])
 
 
@@ -115,7 +115,9 @@ def candidates(
 
 
 def choose(offered: Candidates, source: Source, word_bits: int = WORD_BITS) -> int:
-    """How many cumulative weights, as shares of the total, a uniform number reaches: the chosen candidate's place."""
+    """Return how many cumulative weights, as shares of the total, a uniform number reaches: the chosen candidate's
+    place.
+    """
     word = int(source.words(1)[0])
     exponents = _exponents(offered)
     reference = 0 if exponents is None else int(np.argmax(exponents))
@@ -128,7 +130,7 @@ def choose(offered: Candidates, source: Source, word_bits: int = WORD_BITS) -> i
 
 
 def _exponents(offered: Candidates) -> Floats | None:
-    """The exponents, each within a factor 1 ± 2^−51 of the true one; None where rates leave the safe range.
+    """Return the exponents, each within a factor 1 ± 2^−51 of the true one; None where rates leave the safe range.
 
     A rate is rounded once (a factor within 1 ± 2^−53, since it is a normal number), a score is exact, and so their
     product is rounded once more.
@@ -140,7 +142,7 @@ def _exponents(offered: Candidates) -> Floats | None:
 
 
 def _surely(exponents: Floats, reference: int, word: int, word_bits: int) -> int | None:
-    """The place that the word decides, if no rounding can have moved it; the last steps are exact.
+    """Return the place that the word decides, if no rounding can have moved it; the last steps are exact.
 
     Let e_i be the true exponents, each computed within |e_i| 2^−51, and a = 2^−48 max |e_i|. Differences d_i from the
     reference's are then computed within a: two errors of 2^−51 max |e|, and the subtraction's own 2^−53 · 2 max |e|.
@@ -233,6 +235,6 @@ class CumulativeWeights(Thresholds):
             return enclosure(self._sum(weights, index) / total, bits)
 
     def _sum(self, weights: list[Any], first: int) -> Any:
-        """The weight of the first `first` candidates."""
+        """Return the weight of the first `first` candidates."""
         counts = np.bincount(self._which[:first], minlength=len(weights))
         return sum((weight * int(count) for weight, count in zip(weights, counts, strict=True) if count), arb(0))

@@ -38,16 +38,18 @@ class Randomness:
     words: Callable[[], Source]
 
     def draw(self, kind: NoiseKind, scale: Fraction, count: int) -> Integers:
-        """`count` integers of noise of a kind."""
+        """Return `count` integers of noise of a kind."""
         return (self.laplace if kind == "discrete_laplace" else self.gaussian)(scale, count)
 
     def usable(self, kind: NoiseKind, scale: Fraction) -> Fraction:
-        """What to draw a kind of noise at, if `scale` is asked for."""
+        """Return what to draw a kind of noise at, if `scale` is asked for."""
         return (self.usable_scale if kind == "discrete_laplace" else self.usable_variance)(scale)
 
 
 def cryptographic(source: NoiseSource) -> Randomness:
-    """The randomness of a release: exact draws by tallytree or by OpenDP, both from keys of the operating system."""
+    """Return the randomness of a release: exact draws by tallytree or by OpenDP, both from keys of the operating
+    system.
+    """
     from tallytree.privacy.noise import samplers
 
     if source == "tallytree":
@@ -61,7 +63,7 @@ def cryptographic(source: NoiseSource) -> Randomness:
 
 
 def variance_of(kind: NoiseKind, scale: Fraction) -> float:
-    """The variance of noise of that kind and scale."""
+    """Return the variance of noise of that kind and scale."""
     from tallytree.privacy.noise import samplers
 
     return (samplers.laplace_variance if kind == "discrete_laplace" else samplers.gaussian_variance)(scale)

@@ -42,7 +42,7 @@ def working_precision(bits: int) -> Iterator[None]:
 
 
 def ball(number: Fraction) -> Any:
-    """The fraction as an Arb ball of the working precision."""
+    """Return the fraction as an Arb ball of the working precision."""
     return arb(fmpq(number.numerator, number.denominator))
 
 
@@ -153,7 +153,7 @@ class Uniform:
         self._word_bits, self._source = word_bits, source
 
     def reaches(self, thresholds: Thresholds, index: int) -> bool:
-        """Whether U ≥ c_index."""
+        """Return whether U ≥ c_index."""
         while True:
             low, high = thresholds.enclosed(index, self._known)
             if high <= self._digits:
@@ -164,7 +164,7 @@ class Uniform:
             self._known += self._word_bits
 
     def outcome(self, thresholds: Thresholds, reached: int) -> int:
-        """How many thresholds U reaches, when it is known to reach the first `reached`."""
+        """Return how many thresholds U reaches, when it is known to reach the first `reached`."""
         step = 1
         while self.reaches(thresholds, reached + step):
             reached, step = reached + step, 2 * step
@@ -204,11 +204,12 @@ class Table:
         object.__setattr__(self, "leading_bits", leading_bits)
 
     def draw(self, source: Source, count: int) -> Integers:
-        """`count` independent outcomes."""
+        """Return `count` independent outcomes."""
         return self.outcomes(source.words(count), source)[0]
 
     def outcomes(self, words: Words, source: Source) -> tuple[Integers, Integers]:
-        """The outcome of each word (and of what follows it, where the word cannot tell), and which words were read.
+        """Return the outcome of each word (and of what follows it, where the word cannot tell), and which words were
+        read.
 
         Of all other words only the leading bits were read. So, for all outcomes, the other bits of those
         words are uniform and independent.

@@ -21,7 +21,7 @@ class Source(Protocol):
     """Where words come from: independent, uniform on 0 … 2^word_bits − 1."""
 
     def words(self, count: int) -> Words:
-        """The next `count` words."""
+        """Return the next `count` words."""
 
 
 class KeyedWords:
@@ -31,7 +31,7 @@ class KeyedWords:
         self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
 
     def words(self, count: int) -> Words:
-        """The next `count` words of 64 bits."""
+        """Return the next `count` words of 64 bits."""
         words = np.empty(count, "<u8")
         room = words.view(np.uint8).data
         for start in range(0, len(room), len(_ZEROS)):

@@ -57,7 +57,7 @@ class NarrowSampler:
     table: Table
 
     def draw(self, source: Source, count: int) -> Integers:
-        """`count` independent draws."""
+        """Return `count` independent draws."""
         outcomes = self.table.draw(source, count)
         return (outcomes >> 1) ^ -(outcomes & 1)
 
@@ -76,7 +76,7 @@ class WideSampler:
     curve: Fraction
 
     def draw(self, source: Source, count: int) -> Integers:
-        """`count` independent draws: each place has proposals of its own, until one is accepted."""
+        """Return `count` independent draws: each place has proposals of its own, until one is accepted."""
         noise, rejected = self._proposals(source, count)
         while len(rejected):
             noise[rejected], again = self._proposals(source, len(rejected))
@@ -84,7 +84,7 @@ class WideSampler:
         return noise
 
     def _proposals(self, source: Source, count: int) -> tuple[Integers, Integers]:
-        """`count` proposals, and the places of those that are rejected.
+        """Return `count` proposals, and the places of those that are rejected.
 
         The leading bits of a word choose the block. The next bits are the place in it, and the others are the first
         digits of the uniform number that decides. Where the table had to read more of a word than its leading bits,
@@ -103,17 +103,17 @@ class WideSampler:
 
     @property
     def digits(self) -> int:
-        """How many binary digits of the deciding number are in a proposal's word."""
+        """Return how many binary digits of the deciding number are in a proposal's word."""
         return self.block.word_bits - self.block.leading_bits - self.bits
 
     def _accepts(self, source: Source, word: int, outcome: int) -> bool:
-        """Whether a proposal is accepted, exactly."""
+        """Return whether a proposal is accepted, exactly."""
         uniform = Uniform(word & ((1 << self.digits) - 1), self.block.word_bits, source, known=self.digits)
         place = (word >> self.digits) & ((1 << self.bits) - 1)
         return uniform.reaches(Rejection(self.excess(outcome, place)), 1)
 
     def excess(self, outcome: int, place: int) -> Fraction:
-        """What a proposal is too likely by: it is accepted with probability exp(−excess)."""
+        """Return what a proposal is too likely by: it is accepted with probability exp(−excess)."""
         start, reach = outcome >> 1 << self.bits, place + (outcome & 1)
         return reach * (self.slope + self.curve * (2 * start + reach))
 
@@ -129,7 +129,8 @@ def _judge(
     proposals: Integers,
     unsure: Integers,
 ) -> int:
-    """The proposals, and the places of those that are not surely accepted: i if in doubt, −1 − i if surely rejected.
+    """Return the proposals, and the places of those that are not surely accepted: i if in doubt, −1 − i if surely
+    rejected.
 
     A proposal is accepted if U ≥ c = 1 − exp(−excess), where U lies in [least, least + unit). For excess e in [0, 1]
     Taylor's alternating series gives e − e²/2 ≤ c ≤ e − e²/2 + e³/6 ≤ e, and all of these grow with e. Here they are
@@ -165,7 +166,7 @@ def _judge(
 def laplace_sampler(
     scale: Fraction, word_bits: int = WORD_BITS, widest: int | Fraction = WIDEST
 ) -> NarrowSampler | WideSampler:
-    """The tables for this scale. They are public, so they are kept for the next call."""
+    """Return the tables for this scale. They are public, so they are kept for the next call."""
     bits = _halvings(scale / widest)
     if bits == 0:
         return NarrowSampler(Table(Laplace(scale), _limit(0), word_bits))
@@ -177,7 +178,7 @@ def laplace_sampler(
 def gaussian_sampler(
     variance: Fraction, word_bits: int = WORD_BITS, widest: int | Fraction = WIDEST
 ) -> NarrowSampler | WideSampler:
-    """The tables for this variance. They are public, so they are kept for the next call."""
+    """Return the tables for this variance. They are public, so they are kept for the next call."""
     bits = (_halvings(variance / Fraction(widest) ** 2) + 1) // 2
     if bits == 0:
         return NarrowSampler(Table(Gaussian(variance), _limit(0), word_bits))
@@ -186,7 +187,7 @@ def gaussian_sampler(
 
 
 def _blocks(thresholds: Laplace | Gaussian, bits: int, word_bits: int) -> Table:
-    """A table of blocks that leaves room for the place in a word."""
+    """Return a table of blocks that leaves room for the place in a word."""
     return Table(thresholds, _limit(bits), word_bits, min(MOST_LEADING_BITS, word_bits - bits))
 
 
@@ -196,7 +197,7 @@ def _limit(bits: int) -> int:
 
 
 def _halvings(number: Fraction) -> int:
-    """How often `number` must be halved to be at most 1."""
+    """Return how often `number` must be halved to be at most 1."""
     return max(0, (math.ceil(number) - 1).bit_length())
 
 
@@ -204,19 +205,19 @@ def _halvings(number: Fraction) -> int:
 
 
 def discrete_laplace(scale: Fraction | int | str, size: int) -> Integers:
-    """`size` independent draws with P(x) ∝ exp(−|x| / scale), x any integer."""
+    """Return `size` independent draws with P(x) ∝ exp(−|x| / scale), x any integer."""
     exact, count = checked_scale(scale), checked_size(size)
     return _in_blocks(laplace_sampler(exact).draw, count)
 
 
 def discrete_gaussian(variance: Fraction | int | str, size: int) -> Integers:
-    """`size` independent draws with P(x) ∝ exp(−x² / (2 variance)), x any integer."""
+    """Return `size` independent draws with P(x) ∝ exp(−x² / (2 variance)), x any integer."""
     exact, count = checked_variance(variance), checked_size(size)
     return _in_blocks(gaussian_sampler(exact).draw, count)
 
 
 def _in_blocks(draw: Callable[[Source, int], Integers], count: int) -> Integers:
-    """`count` draws on all cores; every block has a keystream, so a key, of its own."""
+    """Return `count` draws on all cores; every block has a keystream, so a key, of its own."""
     noise = np.empty(count, np.int64)
 
     def fill(first: int, last: int) -> None:
@@ -231,17 +232,17 @@ def _in_blocks(draw: Callable[[Source, int], Integers], count: int) -> Integers:
 
 
 def checked_scale(scale: object) -> Fraction:
-    """The scale as an exact fraction, or a SpecError."""
+    """Return the scale as an exact fraction, or a SpecError."""
     return _checked(scale, "scale", LARGEST_BITS)
 
 
 def checked_variance(variance: object) -> Fraction:
-    """The variance as an exact fraction, or a SpecError."""
+    """Return the variance as an exact fraction, or a SpecError."""
     return _checked(variance, "variance", 2 * LARGEST_BITS)
 
 
 def checked_size(size: object) -> int:
-    """The number of draws, or a SpecError."""
+    """Return the number of draws, or a SpecError."""
     if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
         raise SpecError(f"the number of draws is {size!r}; expected a whole number, 0 or more")
     return int(size)
@@ -268,7 +269,7 @@ def _checked(value: object, name: str, most_bits: int) -> Fraction:
 
 
 def laplace_variance(scale: Fraction | int | str) -> float:
-    """The variance of `discrete_laplace`, 2p/(1 − p)² = 1/(2 sinh²(1/(2 scale))) with p = exp(−1/scale).
+    """Return the variance of `discrete_laplace`, 2p/(1 − p)² = 1/(2 sinh²(1/(2 scale))) with p = exp(−1/scale).
 
     >>> laplace_variance(30)
     1799.8333425921844
@@ -279,7 +280,7 @@ def laplace_variance(scale: Fraction | int | str) -> float:
 
 
 def gaussian_variance(variance: Fraction | int | str) -> float:
-    """The variance of `discrete_gaussian`, a little less than its parameter when that is small.
+    """Return the variance of `discrete_gaussian`, a little less than its parameter when that is small.
 
     By Poisson's summation formula Σ exp(−n²/(2v)) = √(2πv) Σ exp(−2π²v n²), and differentiation, the variance is
     v − (2πv)² Σ n² exp(−2π²v n²) / Σ exp(−2π²v n²). The sum over the faster falling terms is used.
@@ -308,7 +309,7 @@ def _mean_square(rate: Any) -> Any:
 
 
 def usable_scale(scale: Fraction | int | str) -> Fraction:
-    """The smallest float at or above `scale`: what `opendp_laplace` really uses.
+    """Return the smallest float at or above `scale`: what `opendp_laplace` really uses.
 
     >>> usable_scale(30), usable_scale("1/3") - Fraction(1, 3)
     (Fraction(30, 1), Fraction(1, 27021597764222976))
@@ -319,7 +320,7 @@ def usable_scale(scale: Fraction | int | str) -> Fraction:
 
 
 def usable_variance(variance: Fraction | int | str) -> Fraction:
-    """The square of the smallest float whose square is at least `variance`: what `opendp_gaussian` really uses.
+    """Return the square of the smallest float whose square is at least `variance`: what `opendp_gaussian` really uses.
 
     >>> usable_variance(900), float(usable_variance(2))
     (Fraction(900, 1), 2.0000000000000004)
@@ -334,7 +335,7 @@ def usable_variance(variance: Fraction | int | str) -> Fraction:
 
 
 def opendp_laplace(scale: Fraction | int | str, size: int) -> Integers:
-    """`size` draws with P(x) ∝ exp(−|x| / usable_scale(scale))."""
+    """Return `size` draws with P(x) ∝ exp(−|x| / usable_scale(scale))."""
     usable, count = float(usable_scale(scale)), checked_size(size)
     dp = opendp_library()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
@@ -342,7 +343,7 @@ def opendp_laplace(scale: Fraction | int | str, size: int) -> Integers:
 
 
 def opendp_gaussian(variance: Fraction | int | str, size: int) -> Integers:
-    """`size` draws with P(x) ∝ exp(−x² / (2 usable_variance(variance)))."""
+    """Return `size` draws with P(x) ∝ exp(−x² / (2 usable_variance(variance)))."""
     usable, count = math.sqrt(usable_variance(variance)), checked_size(size)
     dp = opendp_library()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
