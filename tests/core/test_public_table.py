@@ -44,7 +44,7 @@ def test_numbers_are_finite_and_not_negative():
         (["1", ""], "'x' .* holds ''; expected numbers$"),
         (["1", "-2"], "'-2'; expected numbers of at least 0"),
         (["inf"], "'inf'"),
-        (["3", "2.5"], "'2.5'; expected whole numbers"),
+        (["3", "2.5"], "'2.5'; expected integers"),
     ):
         with pytest.raises(SpecError, match=message):
             numbers(pa.chunked_array([texts]), "x", whole="whole" in message)

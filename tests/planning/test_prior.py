@@ -239,7 +239,7 @@ def test_tables_of_any_levels_are_put_on_the_tree(rows, first_size):
         ({"region": ["1"], "count": [1]}, "has no column size"),
         ({"place": ["1"], "n": [1]}, "has no column size nor count.*it has place, n"),
         ({"size": ["one"], "count": [1]}, "'size' .* holds 'one'"),
-        ({"size": [1.5], "count": [1]}, "'1.5'; expected whole numbers"),
+        ({"size": [1.5], "count": [1]}, "'1.5'; expected integers"),
         ({"size": [1], "count": [-3]}, "'-3'; expected numbers of at least 0"),
         ({"size": [1], "count": ["nan"]}, "'nan'"),
         ({"size": [1], "count": [0]}, "counts no group"),

@@ -371,7 +371,7 @@ def test_wrong_plans_are_refused():
     for change, message in (
         ({"mechanisms": ["topdwn"]}, "unknown mechanism 'topdwn'"),
         ({"mechanisms": ["joint-counts"]}, "needs the public number of groups"),
-        ({"replicates": 1}, "a whole number from 2"),
+        ({"replicates": 1}, "an integer from 2"),
         ({"budget": []}, "no budget"),
         ({"confidence": 2}, "0.95"),
         ({"groups": None}, "groups = N"),

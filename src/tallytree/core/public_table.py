@@ -125,7 +125,7 @@ def numbers(column: Any, what: str, *, whole: bool = False) -> Floats:
         values = np.array([_number(text(cell), what) for cell in column.to_pylist()], dtype=np.float64)
     bad = ~np.isfinite(values) | (values < 0) | (whole & (values != np.floor(values)))
     if bad.any():
-        expected = "whole numbers" if whole else "numbers"
+        expected = "integers" if whole else "numbers"
         wrong = text(column[int(bad.argmax())].as_py())
         raise SpecError(f"the column {what!r} of the public table holds {wrong!r}; expected {expected} of at least 0")
     return values

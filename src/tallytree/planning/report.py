@@ -341,7 +341,7 @@ def plan(
         effort = None
     elif isinstance(replicates, bool) or not isinstance(replicates, int) or not 2 <= replicates <= MOST_REPLICATES:
         raise SpecError(
-            f"replicates={told(replicates)}; expected a whole number from 2 to {MOST_REPLICATES:,}, for standard errors"
+            f"replicates={told(replicates)}; expected an integer from 2 to {MOST_REPLICATES:,}, for standard errors"
         )
     else:
         effort = Effort(replicates)

@@ -244,7 +244,7 @@ def checked_variance(variance: object) -> Fraction:
 def checked_size(size: object) -> int:
     """Return the number of draws, or a SpecError."""
     if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
-        raise SpecError(f"the number of draws is {size!r}; expected a whole number, 0 or more")
+        raise SpecError(f"the number of draws is {size!r}; expected an integer of at least 0")
     return int(size)
 
 
@@ -255,7 +255,7 @@ def _checked(value: object, name: str, most_bits: int) -> Fraction:
         exact = Fraction(int(value.numerator), int(value.denominator))
     else:
         raise SpecError(
-            f"the noise's {name} is {value!r}; expected a whole number, a Fraction or a string such as '0.1' or "
+            f"the noise's {name} is {value!r}; expected an integer, a Fraction or a string such as '0.1' or "
             "'7/3' (a float is refused, for it is seldom exactly the number that was meant)"
         )
     if exact <= 0:
@@ -356,7 +356,7 @@ def opendp_library() -> Any:
         import opendp.prelude as dp
     except ModuleNotFoundError:
         raise SpecError(
-            "noise = 'opendp' needs OpenDP, which is not installed: pip install 'tallytree[opendp]', or leave noise "
+            "noise_source = 'opendp' needs OpenDP, which is not installed: pip install 'tallytree[opendp]', or leave it "
             "out. Nothing was spent."
         ) from None
     dp.enable_features("contrib")
