@@ -47,7 +47,7 @@ def test_numbers_are_finite_and_not_negative():
         (["3", "2.5"], "'2.5'; expected integers"),
     ):
         with pytest.raises(SpecError, match=message):
-            numbers(pa.chunked_array([texts]), "x", whole="whole" in message)
+            numbers(pa.chunked_array([texts]), "x", whole="integers" in message)
     assert numbers(pa.chunked_array([[3, 4]]), "x", whole=True).tolist() == [3, 4]
     with pytest.raises(SpecError, match="'-1'; expected numbers of at least 0"):
         numbers(pa.chunked_array([[3, -1]]), "x")

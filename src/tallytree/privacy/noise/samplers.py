@@ -351,20 +351,20 @@ def opendp_gaussian(variance: Fraction | int | str, size: int) -> Integers:
 
 
 def opendp_library() -> Any:
-    """OpenDP, imported when first needed; its samplers are among the features it asks to have enabled."""
+    """Return OpenDP, imported when first needed; it asks to have its samplers enabled."""
     try:
         import opendp.prelude as dp
     except ModuleNotFoundError:
         raise SpecError(
-            "noise_source = 'opendp' needs OpenDP, which is not installed: pip install 'tallytree[opendp]', or leave it "
-            "out. Nothing was spent."
+            "noise_source = 'opendp' needs OpenDP, which is not installed. Nothing was spent. Leave noise_source out, "
+            "or install it: pip install 'tallytree[opendp]'"
         ) from None
     dp.enable_features("contrib")
     return dp
 
 
 def _draw_by_opendp(measurement: Callable[[list[int]], list[int]], count: int) -> Integers:
-    """OpenDP's measurement of `count` zeros."""
+    """Return OpenDP's measurement of `count` zeros."""
     noise = np.empty(count, np.int64)
 
     def fill(start: int, stop: int) -> None:
