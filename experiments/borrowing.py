@@ -54,7 +54,7 @@ class Compared:
     def standard_errors(self) -> Floats:
         """Of the ratios, from the paired runs (delta method)."""
         gaps = self.borrowed - self.ratios * self.alone
-        spread: Floats = gaps.std(axis=0, ddof=1) / len(gaps) ** 0.5
+        spread: Floats = gaps.std(axis=0, ddof=min(1, len(gaps) - 1)) / len(gaps) ** 0.5
         return spread / np.maximum(self.alone.mean(axis=0), 1e-9)
 
     @property

@@ -3,21 +3,25 @@
     python -m experiments.coc --data DIRECTORY [--runs 5] [--part PART] [--results coc-results] [--out docs/figures]
     python -m experiments.coc --data DIRECTORY --part single --runs 1     the cheapest of them
 
-The parts are table, nation, single, merging, levels, methods and chosen; all of them if none is named.
+The parts are table, nation, single, figure-1, merging (Figure 4), levels-2 and levels-3 (Figures 5 and 6), methods and
+chosen; all of them if none is named.
 
 DIRECTORY holds nyc_taxi_medallion_pickups.csv, us2010_block_hawaiian_national_hist.csv, ri_2010_block_race.csv,
 us2010_vtd_race.parquet, switzerland_2003_municipality_household_size.csv and oregon_2000_pums_households.parquet.
-Tables are printed; results go to a folder (a journal each, so that an interrupted run goes on), pictures to another.
+Tables are printed too; results go to a folder (a journal each, so that an interrupted run goes on), pictures and CSV
+files to another.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from time import process_time
 
 import altair as alt
 import numpy as np
@@ -27,6 +31,7 @@ import pyarrow.compute as pc
 import tallytree as tt
 from experiments.named_files import load
 from experiments.omniscient import omniscient_errors
+from experiments.summaries import COLUMNS, Row, of_runs, summarised, write_rows
 from tallytree.core import display
 from tallytree.core.display import COLORS
 from tallytree.lab import Results, Truth, compare, plots
@@ -53,6 +58,9 @@ class Given:
     runs: int
     results: Path
     out: Path
+
+
+ALONE = " apart"  # levels that are not made consistent
 
 
 def matching(symbols: str, merge: str = "weighted", name: str | None = None) -> Mechanism:
@@ -118,8 +126,12 @@ def errors_of(truth: Truth, counts: np.ndarray) -> list[float]:
 
 
 def shown(errors: Sequence[Sequence[float]]) -> str:
-    mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(len(errors))
-    return " | ".join(f"{m:,.1f} ± {e:,.1f}" for m, e in zip(mean, error, strict=True))
+    """Means with standard errors; a single run has none."""
+    means = np.mean(errors, axis=0)
+    if len(errors) == 1:
+        return " | ".join(f"{mean:,.1f}" for mean in means)
+    spreads = np.std(errors, axis=0, ddof=1) / np.sqrt(len(errors))
+    return " | ".join(f"{mean:,.1f} ± {spread:,.1f}" for mean, spread in zip(means, spreads, strict=True))
 
 
 def honest(truth: Truth, mechanism: Mechanism, budget: tt.Budget, run: int) -> list[float]:
@@ -127,20 +139,37 @@ def honest(truth: Truth, mechanism: Mechanism, budget: tt.Budget, run: int) -> l
     return errors_of(truth, mechanism.estimate(seeded_measurements(truth, plan, 0, run)).counts)
 
 
+def recorded(
+    truth: Truth, name: str, run_once: Callable[[int], Sequence[float]], given: Given, epsilon: float = 1.0
+) -> list[Row]:
+    """Rows of a CSV file for some runs, which are printed too; `seconds` is processor time of one run, all steps."""
+    started = process_time()
+    errors = [run_once(run) for run in range(given.runs)]
+    seconds = (process_time() - started) / given.runs
+    print(f"{truth.name}, {name} | {shown(errors)}", flush=True)
+    return of_runs(
+        truth.name, name, truth.hierarchy.levels, errors, max_size=truth.max_size, epsilon=epsilon, seconds=seconds
+    )
+
+
 def table(given: Given) -> None:
     """Section 6.2.2 on the taxi data: as published, with shared noise, with independent noise."""
-    truth, budget = load(given.data / "nyc_taxi_medallion_pickups.csv", max_size=100_000), tt.Budget(epsilon=1)
+    taxi, budget = load(given.data / "nyc_taxi_medallion_pickups.csv", max_size=100_000), tt.Budget(epsilon=1)
+    truth = replace(taxi, name="taxi")
     mechanisms = {"bottom-up": MECHANISMS["bottom-up"], "Hc×Hc×Hc": matching("Hc×Hc×Hc")}
+    rows: list[Row] = []
     for name, mechanism in mechanisms.items():
-        print(f"{name}, published | {' | '.join(f'{value:,.1f}' for value in PUBLISHED[name])}")
-        shared = [
-            errors_of(truth, estimate_with_shared_noise(truth, mechanism, budget, 0, run).counts)
-            for run in range(given.runs)
-        ]
-        print(f"{name}, shared noise, NOT PRIVATE | {shown(shared)}", flush=True)
+        published = of_runs(truth.name, f"{name}, published", truth.hierarchy.levels, [PUBLISHED[name]], epsilon=1.0)
+        rows += [{**row, "runs": 10, "seed": None, "privacy": None, "status": "published"} for row in published]
+
+        def shared(run: int, mechanism: Mechanism = mechanism) -> list[float]:
+            return errors_of(truth, estimate_with_shared_noise(truth, mechanism, budget, 0, run).counts)
+
+        rows += recorded(truth, f"{name}, the same noise in all regions", shared, given)
     others = {"Hg×Hg×Hg": matching("Hg×Hg×Hg"), "joint-cumulative": MECHANISMS["joint-cumulative"]}
     for name, mechanism in (mechanisms | others).items():
-        print(f"{name}, independent | {shown([honest(truth, mechanism, budget, run) for run in range(given.runs)])}")
+        rows += recorded(truth, f"{name}, independent noise", partial(honest, truth, mechanism, budget), given)
+    write_rows(given.out / "coc-table.csv", rows)
 
 
 def nation(given: Given) -> None:
@@ -150,22 +179,50 @@ def nation(given: Given) -> None:
         "Hc×Hc×Hc": matching("Hc×Hc×Hc"),
         "joint-cumulative": MECHANISMS["joint-cumulative"],
     }
+    rows: list[Row] = []
     for truth in (make("race"), make("census", variant="coc")):
         for name, mechanism in mechanisms.items():
-            errors = [honest(truth, mechanism, tt.Budget(epsilon=1), run) for run in range(given.runs)]
-            print(f"{truth.name}, {name}, independent | {shown(errors)}", flush=True)
+            rows += recorded(truth, name, partial(honest, truth, mechanism, tt.Budget(epsilon=1)), given)
+    write_rows(given.out / "coc-nations.csv", rows)
+
+
+def roots(given: Given) -> Iterator[Truth]:
+    """The taxi and Hawaiian data as one region, K = 100,000."""
+    files = {"taxi": "nyc_taxi_medallion_pickups.csv", "Hawaiian": "us2010_block_hawaiian_national_hist.csv"}
+    for name, file in files.items():
+        yield replace(down_to(load(given.data / file, max_size=100_000), 0), name=name)
 
 
 def single(given: Given) -> None:
-    """Section 4 at the root of the taxi and Hawaiian data, ε = 1, K = 100,000."""
-    files = ("nyc_taxi_medallion_pickups.csv", "us2010_block_hawaiian_national_hist.csv")
-    for truth in (down_to(load(given.data / file, max_size=100_000), 0) for file in files):
+    """Section 4 at the root of the taxi and Hawaiian data, ε = 1, and the naive method of Section 6.2.1."""
+    rows: list[Row] = []
+    for truth in roots(given):
         for method in ("cumulative", "cumulative-l2", "sorted-sizes", "sorted-sizes-l1", "naive"):
             mechanism = MECHANISMS["naive"]
             if method != "naive":
                 mechanism = MECHANISMS["bottom-up"].configured({"method": method})
-            errors = [honest(truth, mechanism, tt.Budget(epsilon=1), run) for run in range(given.runs)]
-            print(f"{truth.name}, {method} | {shown(errors)}", flush=True)
+            rows += recorded(truth, method, partial(honest, truth, mechanism, tt.Budget(epsilon=1)), given)
+    write_rows(given.out / "coc-single.csv", rows)
+
+
+def figure_1(given: Given) -> None:
+    """Figure 1: errors of H_g and of H_c along the groups in order of size, at the roots, ε = 1."""
+    methods = {"Hg": "sorted-sizes", "Hc": "cumulative"}
+    mechanisms = [replace(MECHANISMS["bottom-up"].configured({"method": m}), name=name) for name, m in methods.items()]
+    tables, several = [], []
+    for place, truth in enumerate(roots(given)):
+        folder = given.results / f"figure-1-{place}"
+        found = compare(truth, mechanisms, [tt.Budget(epsilon=1)], runs=given.runs, jobs=1, out=folder)
+        several.append(found)
+        rows = found.rows
+        for column, value in (("level", [truth.name] * len(rows)), ("depth", [place] * len(rows))):
+            rows = rows.set_column(rows.column_names.index(column), column, pa.array(value))
+        tables.append(rows)
+    chart = plots.error_against_size(Results(pa.concat_tables(tables)), by="groups")
+    chart.title.text = "Error of H_g and H_c along the groups, in order of size"
+    display.save(chart, given.out / "coc-figure-1.png")
+    metrics = ("error_at_size", "signed_error_at_size", "groups_below_size")
+    write_rows(given.out / "coc-figure-1.csv", summarised(several, metrics), [*COLUMNS, "size"])
 
 
 # -------------------------------------------------------------------- figures
@@ -236,21 +293,22 @@ def panels(several: Sequence[Results], by: str) -> Results:
     return Results(pa.concat_tables(tables))
 
 
-def save(results: Results, path: Path, title: str, *, pairs: bool = False) -> None:
-    """Write a picture; with `pairs`, two mechanisms after one another share a colour and the second is dashed."""
+def save(results: Results, path: Path, title: str, *, second: str = "") -> None:
+    """Write a picture; mechanisms whose names end in `second` have the colour of the one before, and dashes."""
     chart = plots.error_against_budget(results, "emd_per_region")
     chart.title.text = title
     chart.config.legend.columns = 6
     for panel in chart.concat:
         for layer in panel.layer:
             layer.encoding.x.title = "ε per level"
-            if pairs:
+            if second:
                 names = layer.encoding.color["scale"]["domain"]
-                colors = [color for color in COLORS for _ in range(2)][: len(names)]
+                places = np.cumsum([not name.endswith(second) for name in names]) - 1
+                colors = [COLORS[place] for place in places]
                 layer.encoding.color = layer.encoding.color.scale(domain=names, range=colors)
                 if layer.mark.type == "line":
-                    second = " || ".join(f"datum.mechanism == {name!r}" for name in names[1::2])
-                    layer.transform = [alt.CalculateTransform(calculate=second, **{"as": "dashed"})]
+                    dashed = " || ".join(f"datum.mechanism == {name!r}" for name in names if name.endswith(second))
+                    layer.transform = [alt.CalculateTransform(calculate=dashed, **{"as": "dashed"})]
                     dash = alt.StrokeDash("dashed:N", legend=None)
                     layer.encoding.strokeDash = dash.scale(domain=[False, True], range=[[1, 0], [5, 4]])
     display.save(chart, path)
@@ -272,22 +330,34 @@ def merging(given: Given) -> None:
         private,
         given.out / "coc-figure-4.png",
         "Matched sizes merged by weighted (solid) or plain (dashed) average",
-        pairs=True,
+        second=" plain",
     )
+    write_rows(given.out / "coc-figure-4.csv", summarised(several, ("emd_per_region",)))
 
 
-def levels(given: Given) -> None:
-    """Figures 5 and 6: two and three levels."""
-    for depth, figure in ((2, "coc-figure-5.png"), (3, "coc-figure-6.png")):
-        same = [matching("×".join([symbol] * depth)) for symbol in METHOD]
-        mechanisms: list[str | Mechanism] = [*same, "bottom-up", "joint-cumulative"]
-        several = [
-            experiment(truth, mechanisms, given, f"levels-{depth}-{name}")
-            for name, truth in data_sets(given.data, depth).items()
-        ]
-        order = "level" if depth == 2 else "set"
-        number = {2: "Two", 3: "Three"}[depth]
-        save(panels(several, order), given.out / figure, f"{number} levels: earth mover's distance per region")
+def levels_2(given: Given) -> None:
+    """Figure 5: two levels."""
+    _levels(given, 2, "coc-figure-5", [])
+
+
+def levels_3(given: Given) -> None:
+    """Figure 6: three levels, with consistency and without (each level by itself, which cannot be released)."""
+    _levels(given, 3, "coc-figure-6", [ALONE])
+
+
+def _levels(given: Given, depth: int, figure: str, endings: Sequence[str]) -> None:
+    mechanisms: list[str | Mechanism] = []
+    for symbols in ("×".join([symbol] * depth) for symbol in METHOD):
+        mechanisms += [matching(symbols), *(matching(symbols, "none", symbols + ending) for ending in endings)]
+    several = [
+        experiment(truth, [*mechanisms, "bottom-up", "joint-cumulative"], given, f"levels-{depth}-{name}")
+        for name, truth in data_sets(given.data, depth).items()
+    ]
+    order = "level" if depth == 2 else "set"
+    title = {2: "Two levels", 3: f"Three levels, consistent (solid) and{ALONE} (dashed)"}[depth]
+    path = given.out / f"{figure}.png"
+    save(panels(several, order), path, f"{title}: earth mover's distance per region", second="".join(endings))
+    write_rows(given.out / f"{figure}.csv", summarised(several, ("emd_per_region",)))
 
 
 # -------------------------------------------------------------------- which method for which level
@@ -373,19 +443,23 @@ def chosen(given: Given) -> None:
         "cumulative": ("cumulative",) * 4,
         "sorted-sizes-l1": ("sorted-sizes-l1",) * 4,
     }
+    rows: list[Row] = []
     for epsilon in ("0.4", "4"):
         for name, each in candidates.items():
             mechanism = MECHANISMS["coc-matching"].configured({"methods": each})
-            errors = [honest(truth, mechanism, tt.Budget(epsilon=epsilon), run) for run in range(given.runs)]
-            print(f"ε = {epsilon}, {name} {each if name == 'auto' else ''} | {shown(errors)}", flush=True)
+            run_once = partial(honest, truth, mechanism, tt.Budget(epsilon=epsilon))
+            rows += recorded(truth, name, run_once, given, float(epsilon))
+    write_rows(given.out / "coc-methods-by-level.csv", rows)
 
 
 PARTS = {
     "table": table,
     "nation": nation,
     "single": single,
+    "figure-1": figure_1,
     "merging": merging,
-    "levels": levels,
+    "levels-2": levels_2,
+    "levels-3": levels_3,
     "methods": methods,
     "chosen": chosen,
 }
@@ -395,14 +469,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of the real data sets")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--part", choices=list(PARTS))
+    parser.add_argument("--part", choices=list(PARTS), action="append", help="may be repeated")
     parser.add_argument("--results", type=Path, default=Path("coc-results"), help="folder of results and journals")
     parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
     options = parser.parse_args()
     given = Given(options.data, options.runs, options.results, options.out)
     for folder in (given.results, given.out):
         folder.mkdir(parents=True, exist_ok=True)
-    for name in [options.part] if options.part else PARTS:
+    for name in options.part or PARTS:
         PARTS[name](given)
 
 

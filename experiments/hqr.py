@@ -32,14 +32,26 @@ from tallytree.tables.contingency import code_type, grouped
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 RUNS = "synthesis.csv"
 EPSILONS = ("0.125", "0.25", "0.5", "1")
-METHODS = ("tallytree-marginals", "h-gem", "mwem")
-PUBLISHED = {"tallytree-marginals": "", "h-gem": "averaged", "mwem": "last"}
+OURS = "tallytree-marginals"
+METHODS = (OURS, "h-gem", "mwem")
+SERIES = {
+    ("mwem", "average"): "MWEM, average iterate, as printed",
+    ("mwem", "last"): "MWEM, last iterate",
+    ("h-gem", "averaged"): "H-GEM, as printed",
+    ("h-gem", "settled"): "H-GEM, trained until its residual stops falling",
+    (OURS, ""): OURS,
+}
+CLASSES = {"": "all queries", "household_": "households (Q_G)", "person_": "persons (Q_I)"}
+ERRORS = {
+    f"{prefix}{error}": f"{words} error, {of}"
+    for error, words in (("max_error", "largest"), ("mean_error", "mean"))
+    for prefix, of in CLASSES.items()
+}
 COLUMNS = (
-    *("data", "households", "queries", "unit", "method", "model", "epsilon", "delta", "rho", "run"),
-    *("max_error", "mean_error", "drawn_max_error", "drawn_mean_error", "rounds", "seconds"),
-    "residual",
+    *("data", "households", "queries", "unit", "method", "model", "epsilon", "delta", "rho", "run", "seed"),
+    *(*ERRORS, "drawn_max_error", "drawn_mean_error", "rounds", "seconds", "processor_seconds", "residual"),
 )
-OPTIONS = {"mwem": {"iterate": "settled"}}
+OPTIONS = {"h-gem": {"settled_batch": 1000}}
 
 Column = tuple[Attribute, NDArray[Any]]
 
@@ -236,55 +248,62 @@ def append(out: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def summary(out: Path) -> list[dict[str, Any]]:
-    """Means over runs of each method's published model, with standard errors."""
+    """Means over runs of each method's models, with standard errors; a class of queries only where it was recorded."""
     cells: dict[tuple[str, str, float], list[dict[str, str]]] = {}
     for row in finished(out):
-        if row["model"] == PUBLISHED[row["method"]]:
-            cells.setdefault((row["data"], row["method"], float(row["epsilon"])), []).append(row)
+        if (series := SERIES.get((row["method"], row["model"]))) is not None:
+            cells.setdefault((row["data"], series, float(row["epsilon"])), []).append(row)
     found = []
-    for (data, method, epsilon), rows in cells.items():
-        for error in ("max_error", "mean_error"):
-            values = np.array([float(row[error]) for row in rows])
+    for (data, series, epsilon), rows in cells.items():
+        for error in ERRORS:
+            values = np.array([float(row[error]) for row in rows if row[error]])
+            if not len(values):
+                continue
             spread = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
             mean = float(values.mean())
             found.append(
-                {"data": data, "method": method, "epsilon": epsilon, "error": error, "runs": len(rows), "mean": mean}
+                {"data": data, "series": series, "epsilon": epsilon, "error": error, "runs": len(values), "mean": mean}
                 | {"low": mean - spread, "high": mean + spread}
             )
     return found
 
 
-def pictures(out: Path) -> None:
+def pictures(out: Path, only: Sequence[str]) -> None:
     import altair as alt
 
     rows = summary(out)
-    for name in dict.fromkeys(row["data"] for row in rows):
+    for name in [name for name in dict.fromkeys(row["data"] for row in rows) if name in only]:
         here = [row for row in rows if row["data"] == name]
+        there = [series for series in SERIES.values() if any(row["series"] == series for row in here)]
         base = alt.Chart(alt.Data(values=here)).encode(
             x=alt.X(
                 "epsilon:Q", title="ε", scale=alt.Scale(type="log"), axis=alt.Axis(values=[float(e) for e in EPSILONS])
             ),
-            color=alt.Color("method:N", title=None, scale=alt.Scale(domain=list(METHODS))),
+            color=alt.Color(
+                "series:N", title=None, scale=alt.Scale(domain=there), legend=alt.Legend(orient="bottom", columns=2)
+            ),
         )
         lines = base.mark_line(point=True).encode(y=alt.Y("mean:Q", title="error", scale=alt.Scale(type="log")))
         bars = base.mark_rule().encode(y=alt.Y("low:Q"), y2="high:Q")
         panels = [
-            (lines + bars).transform_filter(alt.datum.error == error).properties(width=250, height=220, title=title)
-            for error, title in (("max_error", "largest error"), ("mean_error", "mean error"))
+            (lines + bars).transform_filter(alt.datum.error == error).properties(width=250, height=200, title=title)
+            for error, title in ERRORS.items()
+            if any(row["error"] == error for row in here)
         ]
-        chart = alt.hconcat(*panels).properties(title=f"{name} (NOT PRIVATE: compared with the truth)")
-        chart.save(str(out / f"synthesis-{name}.png"), scale_factor=2)
+        runs = sorted({row["runs"] for row in here})
+        times = f"{runs[0]} to {runs[-1]} runs" if len(runs) > 1 else f"{runs[0]} runs"
+        title = f"{name} (NOT PRIVATE: compared with the truth), means of {times}"
+        chart = alt.concat(*panels, columns=len(panels) // 2).properties(title=title)
+        chart.configure_legend(labelLimit=400).save(str(out / f"synthesis-{name}.png"), scale_factor=2)
 
 
 def table(out: Path) -> None:
-    """Errors, and those of tallytree-marginals as a share of each other method's."""
-    means = {(row["data"], row["method"], row["epsilon"], row["error"]): row for row in summary(out)}
-    for (data, method, epsilon, error), row in sorted(means.items()):
-        ours = means.get((data, "tallytree-marginals", epsilon, error))
-        ratio = (
-            "" if ours is None or method == "tallytree-marginals" else f"ours / this = {ours['mean'] / row['mean']:.2f}"
-        )
-        print(f"{data:14} ε={epsilon:<6g}{error:11} {method:20} {row['mean']:.5f} ({row['runs']} runs) {ratio}")
+    """Print errors, and those of tallytree-marginals as a share of each other method's."""
+    means = {(row["data"], row["series"], row["epsilon"], row["error"]): row for row in summary(out)}
+    for (data, series, epsilon, error), row in sorted(means.items()):
+        ours = means.get((data, OURS, epsilon, error))
+        ratio = "" if ours is None or series == OURS else f"ours / this = {ours['mean'] / row['mean']:.2f}"
+        print(f"{data:14} ε={epsilon:<6g}{ERRORS[error]:34} {series:48} {row['mean']:.5f} ({row['runs']} runs) {ratio}")
 
 
 def main() -> None:
@@ -308,7 +327,7 @@ def main() -> None:
             )
     table(given.out)
     if not given.no_pictures:
-        pictures(given.out)
+        pictures(given.out, given.only or DATA)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Bias:
     @property
     def standard_errors(self) -> Floats:
         """Of these means; at least that of rounding, so that what never errs has none."""
-        spread: Floats = self.errors.std(axis=0, ddof=1)
+        spread: Floats = self.errors.std(axis=0, ddof=min(1, len(self.errors) - 1))
         return np.maximum(spread, 1 / 12**0.5) / len(self.errors) ** 0.5
 
 

@@ -181,6 +181,9 @@ def test_mechanisms_are_listed_for_people_and_programs(tmp_path):
     rows = {row["name"]: row for row in json.loads(run("mechanisms", "--json", folder=tmp_path))}
     assert {"pgsr-hierarchical-dp", "pgsr-cumulative-dp", "coc-matching", "bottom-up", "naive"} <= set(rows)
     assert rows["coc-matching"]["takes"] == ["methods", "merge", "totals_share", "largest_share"]
+    assert rows["coc-matching"]["aliases"] == ["H_g", "H_c"]
+    assert "aliases H_g, H_c" in words
+    assert words.count("default") == words.count("auto the default") == 1
 
 
 def with_options(folder, options, *, mechanism="coc-matching", unit="one_entity"):

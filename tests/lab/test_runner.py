@@ -15,6 +15,7 @@ import pytest
 
 import tallytree as tt
 from tallytree.lab import Results, compare
+from tallytree.lab.runner import Cell, CellWorker, save_truth
 from tallytree.lab.truth import seeded_measurements
 from tests.lab import helpers
 
@@ -90,6 +91,27 @@ def test_a_mechanism_that_fails_hangs_or_dies_is_a_row_and_the_others_go_on(tmp_
     assert (tmp_path / "journal.jsonl").read_bytes() == journal  # nothing was tried again
     (row,) = compare(helpers.small_truth(), mechanisms[1:2], ONE, runs=1, limit=3.1, out=tmp_path).failures()
     assert row["message"] == "took longer than 3.1 s"  # but what a shorter limit cut off is
+
+
+def test_a_run_in_which_a_kernel_was_compiled_or_loaded_is_timed_again(tmp_path):
+    save_truth(helpers.small_truth(), tmp_path)
+    own = helpers.mechanism(helpers.with_a_kernel_of_its_own)
+    worker = CellWorker(tmp_path, tt.one_entity(), 0, {own.name: own})
+    timed = []
+    for run in range(2):
+        cell = Cell(own.name, ONE[0], run)
+        worker.prepare(cell)
+        helpers.TIMED.clear()
+        assert worker.run(cell)["status"] == "done"
+        timed.append(len(helpers.TIMED))
+    assert timed == [2, 1]
+
+
+def test_the_papers_symbols_are_compared_under_their_own_names():
+    results = compare(helpers.small_truth(public_totals=True), ["M_H^dp", "H_g", "H_c"], ONE, runs=1, jobs=1)
+    assert not results.failures()
+    summary = [row for row in results.summary().to_pylist() if row["metric"] == "emd"]
+    assert {row["mechanism"] for row in summary} == {"pgsr-hierarchical-dp", "H_g", "H_c"}
 
 
 def test_a_mechanism_that_refuses_the_data_says_why():

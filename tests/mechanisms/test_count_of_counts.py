@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallytree import Budget, Hierarchy, Ledger, ReleaseError, SpecError, one_entity, one_group, release, resume
+from tallytree.estimate.matching import match_groups
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS, prepare
 from tallytree.mechanisms.count_of_counts import DEVIATIONS_ABOVE_LARGEST, MATCHED, METHODS, Settings, by_matching
@@ -20,7 +21,7 @@ from tallytree.privacy.neighbours import Sensitivity
 from tallytree.privacy.noise.samplers import laplace_variance
 from tallytree.publish.release.release_run import choose_for, estimate_release
 from tests.oracles.example import made_up
-from tests.oracles.trees import random_tree
+from tests.oracles.trees import even_tree, random_tree
 
 UNITS = [one_entity(), one_group()]
 
@@ -206,7 +207,9 @@ REFUSED = {
         "unknown method 'cumulatve'; there are",
     ),
     "naive on a level": ("coc-matching", {"methods": ["naive"] * 3}, True, "unknown method 'naive'"),
-    "methods in one word": ("coc-matching", {"methods": "cumulative"}, True, "methods must be a list"),
+    "methods in one number": ("coc-matching", {"methods": 3}, True, "methods must be one for all levels, a list"),
+    "an unknown method for all": ("coc-matching", {"methods": "cumulatve"}, True, "unknown method 'cumulatve'"),
+    "levels apart": ("coc-matching", {"merge": "none"}, True, "coc-matching cannot be released: .* need not add up"),
     "an unknown method of leaves": ("bottom-up", {"method": "sorted"}, True, "unknown method 'sorted'; there are"),
     "an unknown merge": ("coc-matching", {"merge": "best"}, True, "merge must be weighted or plain"),
     "an unknown option": ("coc-matching", {"method": "cumulative"}, True, "has no option 'method'; it has methods"),
@@ -321,6 +324,36 @@ def test_a_method_for_each_level_is_chosen_from_public_facts_alone():
         ]
         assert chosen[0] == chosen[1]
         assert set(chosen[0].methods) <= set(MATCHED)
+
+
+def test_one_word_is_a_method_for_all_levels():
+    data = truth(2, public=True, levels=3)
+    for name in MATCHED:
+        one, each = (
+            ready(data, "coc-matching", {"methods": methods}, one_entity(), Budget(epsilon=1))
+            for methods in (name, [name] * 3)
+        )
+        assert one[0].settings == each[0].settings
+        assert one[1] == each[1]
+
+
+def test_levels_by_themselves_are_what_is_matched_and_the_leaves_are_those_of_bottom_up():
+    """With `merge` none the levels' own estimates come out: in experiments only, since they need not add up."""
+    tree = even_tree(3, 6)
+    data = Truth("x", tree, np.random.default_rng(3).poisson(5, (tree.leaf_count, 6)), True)
+    apart = MECHANISMS["coc-matching"].configured({"methods": "cumulative", "merge": "none"})
+    plan = apart.plan(tree, Budget(epsilon=1), one_entity())
+    measurements = seeded_measurements(data, plan, 1)
+    counts = apart.estimate(measurements).counts
+    leaves = tree.level_slice(tree.depth - 1)
+    assert not np.array_equal(tree.aggregate(counts[leaves]), counts)
+    assert np.array_equal(counts.sum(axis=1), data.all_levels().sum(axis=1))
+    assert np.array_equal(MECHANISMS["bottom-up"].estimate(measurements).counts[leaves], counts[leaves])
+    spreads = [2 * part.variance for part in measurements.measured]
+    assert np.array_equal(
+        match_groups(counts, tree, spreads=spreads, weighted=True),
+        MECHANISMS["coc-matching"].configured({"methods": "cumulative"}).estimate(measurements).counts,
+    )
 
 
 # -------------------------------------------------------------------- the paper's small examples

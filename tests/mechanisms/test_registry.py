@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -13,10 +14,21 @@ import pytest
 from tallytree import Budget, SpecError, one_entity, one_group, release, verify
 from tallytree.lab import Truth
 from tallytree.lab.rivals.cost_tables import MOST_ENTRIES
-from tallytree.lab.rivals.estimators import domain_reach, hierarchical_tables
+from tallytree.lab.rivals.estimators import MOST_PROGRAMS, domain_reach
 from tallytree.lab.rivals.solvers import MOST_CELLS
 from tallytree.lab.truth import seeded_measurements
-from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism, choose, leans_to_at_least, mechanism_named, prepare
+from tallytree.mechanisms import (
+    ALIASES,
+    AUTO,
+    MECHANISMS,
+    Estimate,
+    Mechanism,
+    aliases_of,
+    choose,
+    leans_to_at_least,
+    mechanism_named,
+    prepare,
+)
 from tallytree.privacy import Neighbours
 from tests.oracles.example import made_up
 from tests.oracles.trees import cost, even_tree, random_tree
@@ -39,6 +51,7 @@ NAMES = {
     "joint-cumulative",
     "joint-counts",
 }
+PROGRAMS = "pgsr-hierarchical-programs"  # too slow for all but the tiniest data
 COUNT_OF_COUNTS = {"coc-matching", "bottom-up", "naive"}  # tests/mechanisms/test_count_of_counts.py has more of these
 
 
@@ -50,12 +63,32 @@ def truth(seed, *, public, levels=3, **bounds):
 
 
 def test_every_mechanism_of_the_papers_is_there_by_name():
-    assert set(MECHANISMS) == NAMES | COUNT_OF_COUNTS
+    assert set(MECHANISMS) == NAMES | COUNT_OF_COUNTS | {PROGRAMS}
     for name in MECHANISMS:
         assert mechanism_named(name).name == name
         json.dumps(mechanism_named(name).described())
     with pytest.raises(SpecError, match="unknown mechanism"):
         mechanism_named("pgsr-chain-as-printed")  # lives in tallytree.lab only
+
+
+def test_the_papers_symbols_are_names_of_mechanisms_that_display_them():
+    for alias, (name, options) in ALIASES.items():
+        assert alias not in MECHANISMS
+        row = mechanism_named(alias)
+        assert row.name == name
+        assert row.options == {**MECHANISMS[name].options, **options}
+        assert alias in aliases_of(row)
+        if alias != "H_g":  # the symbol of its row is that of the other method
+            assert row.symbol.startswith(alias)
+    papers = {row.name for row in MECHANISMS.values() if row.symbol.startswith("M_") and "any size" not in row.symbol}
+    assert papers - {name for name, _ in ALIASES.values()} == {"pgsr-hierarchical-tables"}  # M_H^dp with tables
+    with pytest.raises(SpecError, match=r"unknown mechanism 'M_C\^dp'; did you mean 'M_c\^dp'"):
+        mechanism_named("M_C^dp")
+    data = truth(1, public=True)
+    how = {"budget": Budget(epsilon=1), "unit": one_entity(), "intervals": "none"}
+    made = release(data.group_sizes(), mechanism="H_g", **how)
+    assert (made.mechanism, made.options["methods"]) == ("coc-matching", ["sorted-sizes"] * 3)
+    assert release(data.group_sizes(), mechanism="M_c^dp", **how).mechanism == "pgsr-cumulative-dp"
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -166,7 +199,12 @@ def test_one_constraint_program_per_entry_estimates_the_same():
     plan = MECHANISMS["pgsr-hierarchical-tables"].plan(data.hierarchy, Budget(epsilon=8), one_entity())
     measurements = seeded_measurements(data, plan, 3)
     noisy = measurements.stacked("counts")
-    merged, solved = (hierarchical_tables(measurements, per_entry=per_entry).counts for per_entry in (False, True))
+    merged, solved = (MECHANISMS[name].estimate(measurements).counts for name in ("pgsr-hierarchical-tables", PROGRAMS))
+    neighbours = Neighbours.of(data.group_sizes(), one_entity())
+    MECHANISMS[PROGRAMS].fits(neighbours, data.hierarchy, plan)
+    many = MECHANISMS[PROGRAMS].plan(data.hierarchy, Budget(epsilon="0.01"), one_entity())
+    with pytest.raises(SpecError, match=f"would solve .* constraint programs, more than {MOST_PROGRAMS:,}"):
+        MECHANISMS[PROGRAMS].fits(neighbours, data.hierarchy, many)
     assert cost(noisy, merged, data.hierarchy) == cost(noisy, solved, data.hierarchy)
 
 
@@ -281,10 +319,11 @@ def test_a_release_that_keeps_every_total_is_held_to_it(tmp_path):
     assert any("does not add up" in fault for fault in verify(tmp_path / "moved").faults)
 
 
-def test_a_mechanism_calls_itself_the_default_where_auto_chooses_it_and_nowhere_else():
+def test_auto_is_the_one_default_and_says_what_it_takes():
     cases = product(UNITS, (True, False), (1, 50))
     chosen = {choose("auto", Neighbours(unit, 12, public, quantity_bound=most)).name for unit, public, most in cases}
-    assert {row.name for row in MECHANISMS.values() if "default" in row.use} == chosen
+    assert {row.name for row in MECHANISMS.values() if re.search(rf"(?<![\w-]){row.name}(?![\w-])", AUTO)} == chosen
+    assert not [row.name for row in MECHANISMS.values() if "default" in f"{row.use} {row.cost}"]
 
 
 def test_without_shares_the_default_chooses_them_and_every_other_mechanism_divides_equally():

@@ -43,7 +43,7 @@ Rows = list[dict[str, Any]]
 def run_evaluate(options: EvaluateOptions) -> None:
     """Compare mechanisms with the truth, show the results, and store them in a folder."""
     form = output_form(as_json=options.as_json, as_csv=options.as_csv)
-    chosen = [mechanism_named(name).name for name in options.mechanism or ()]
+    chosen = [name for name in options.mechanism or () if mechanism_named(name)]
     budgets = [read_budget(f"--epsilon {text}:", epsilon=text) for text in options.epsilon or ["1"]]
     try:
         truth = _truth(options)

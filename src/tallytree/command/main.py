@@ -315,10 +315,10 @@ def export(
 def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
     """List the mechanisms, and what each is for."""
     from tallytree.command import screen
-    from tallytree.mechanisms import MECHANISMS
+    from tallytree.mechanisms import MECHANISMS, aliases_of
 
     if as_json:
-        screen.show_json([row.described() for row in MECHANISMS.values()])
+        screen.show_json([{**row.described(), "aliases": aliases_of(row)} for row in MECHANISMS.values()])
     else:
         screen.show(screen.mechanism_list(), quiet=quiet)
 

@@ -29,7 +29,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.domain.schema import Marginal
 from tallytree.estimate.intervals.interval import REACH_SHARE
-from tallytree.mechanisms import MECHANISMS, mechanism_named
+from tallytree.mechanisms import AUTO, MECHANISMS, aliases_of, mechanism_named
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.chain import Entry
 from tallytree.privacy.ledger import Account, Link
@@ -504,11 +504,14 @@ def last_entries(entries: Sequence[Entry]) -> RenderableType:
 
 
 def mechanism_list() -> RenderableType:
-    """Return the registry, one paragraph per mechanism."""
-    parts: list[RenderableType] = []
+    """Return the registry, one paragraph per mechanism, after the default."""
+    parts: list[RenderableType] = [Text("auto  ", style="bold") + Text("the default", style="dim")]
+    parts.append(below(facts({"takes": AUTO}), space=1))
     for mechanism in MECHANISMS.values():
         parts.append(Text(f"{mechanism.name}  ", style="bold") + Text(mechanism.symbol, style="dim"))
+        aliases = ", ".join(aliases_of(mechanism))
         rows = {
+            **({"aliases": aliases} if aliases else {}),
             "use for": mechanism.use,
             "measures": mechanism.measures,
             "keeps": mechanism.keeps,

@@ -23,6 +23,7 @@ from tallytree.version import VERSION
 Function = TypeVar("Function", bound=Callable[..., Any])
 MOST_WAIT = 0.05  # seconds between two checks of other threads
 TRIED = "0.68."  # versions of Numba whose internals `_part_compiler` knows
+KERNELS: list[Any] = []
 
 
 def kernel(function: Function) -> Function:
@@ -30,7 +31,13 @@ def kernel(function: Function) -> Function:
     compiled: Any = numba.njit(cache=True, nogil=True)(function)
     if (file := getattr(compiled._cache, "_cache_file", None)) is not None:  # None if no cache folder is usable
         file._source_stamp = SourceStamp(file._source_stamp)
+    KERNELS.append(compiled)
     return compiled  # type: ignore[no-any-return]
+
+
+def count_compiled() -> int:
+    """Return how many kernels have been compiled or loaded in this process, counting each kind of arguments."""
+    return sum(len(compiled.overloads) for compiled in KERNELS)
 
 
 class SourceStamp:

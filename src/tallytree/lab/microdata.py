@@ -91,14 +91,24 @@ class Errors(NamedTuple):
     mean: float
 
 
-def model_errors(model: Model, workload: Workload, truth: Sequence[Floats]) -> Errors:
-    """Return errors of a model's answers; persons tables are shares of the persons that the model itself expects."""
+def model_errors(model: Model, workload: Workload, truth: Sequence[Floats]) -> Row:
+    """Return errors of a model's answers: over all queries, over those that count households (HQR's Q_G), and over
+    those that count persons (Q_I).
+
+    Persons tables are shares of the persons that the model itself expects.
+    """
     persons = float(model.answers(Marginal("persons")).sum())
     found = [
         table / (persons or 1.0) if marginal.of == "persons" else table
         for marginal, table in zip(workload, model.answers_all(workload), strict=True)
     ]
-    return _errors(found, truth)
+    row: Row = {}
+    for prefix, of in (("", ("households", "persons")), ("household_", ("households",)), ("person_", ("persons",))):
+        places = [place for place, marginal in enumerate(workload) if marginal.of in of]
+        if places:
+            errors = _errors([found[place] for place in places], [truth[place] for place in places])
+            row |= {f"{prefix}max_error": errors.largest, f"{prefix}mean_error": errors.mean}
+    return row
 
 
 def drawn_errors(model: Model, number: int, workload: Workload, truth: Sequence[Floats], *seed: object) -> Errors:
@@ -132,10 +142,11 @@ def compare_synthesis(
     models.
 
     `methods` are names, or names with options. `runs` is how many, or which ones. A row has plain values: what was run,
-    errors of answers (`max_error`, `mean_error`) and of drawn households (`drawn_max_error`, `drawn_mean_error`), the
-    number of rounds and the seconds they took. `residual` is how far a model's answers are from the measurements that
-    it was fitted to, in standard deviations of the noise, as a root mean square: near 1 the noise explains it, far
-    above 1 the fit did not reach its own measurements, and other settings may do better.
+    errors of answers (`max_error`, `mean_error`; also by class, see `model_errors`) and of drawn
+    households (`drawn_max_error`, `drawn_mean_error`), the number of rounds and the seconds they took. `residual` is
+    how far a model's answers are from the measurements that it was fitted to, in standard deviations of the noise, as a
+    root mean square: near 1 the noise explains it, far above 1 the fit did not reach its own measurements, and other
+    settings may do better.
     """
     if workload.schema != truth.schema:
         raise SpecError("the workload is for another schema than the households")
@@ -149,13 +160,12 @@ def compare_synthesis(
             for run in range(runs) if isinstance(runs, int) else runs:
                 chance = seeded("synthesis", seed, truth.name, name, str(budget), run)
                 tables = PrivateTables(truth.households(), neighbours, budget, randomness=chance)
-                started = time.perf_counter()
+                started, processor = time.perf_counter(), time.process_time()
                 fitted = found.run(tables, workload, options=settings)
-                seconds = time.perf_counter() - started
+                seconds, processor = time.perf_counter() - started, time.process_time() - processor
                 if tables.spent != budget.rho:
                     raise AssertionError(f"{name} did not spend exactly its budget")
                 for which, model in (fitted.others or {"": fitted.model}).items():
-                    answers = model_errors(model, workload, shares)
                     row: Row = {
                         "data": truth.name,
                         "households": truth.codes.number,
@@ -167,12 +177,13 @@ def compare_synthesis(
                         "delta": None if budget.delta is None else float(budget.delta),
                         "rho": float(budget.amount),
                         "run": run,
-                        "max_error": answers.largest,
-                        "mean_error": answers.mean,
+                        "seed": str(seed),
+                        **model_errors(model, workload, shares),
                         "drawn_max_error": None,
                         "drawn_mean_error": None,
                         "rounds": len(fitted.rounds),
                         "seconds": round(seconds, 2),
+                        "processor_seconds": round(processor, 2),
                         "residual": residual(model, fitted),
                     }
                     if drawn:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from time import monotonic
@@ -24,6 +24,7 @@ import numpy as np
 
 from tallytree.core.disk import JsonLines
 from tallytree.core.errors import SpecError, TallytreeError
+from tallytree.core.kernels import count_compiled
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab.results import WARNING, Results, Score, scores
@@ -53,10 +54,10 @@ def compare(
 ) -> Results:
     """NOT PRIVATE: run each mechanism with each budget `runs` times on `truth` and score the estimates.
 
-    `mechanisms` are names, or `Mechanism`s that a worker process can import; the default is all registered ones. A
-    mechanism that refuses, fails, or takes longer than `limit` seconds gives a row that says so. The same seed gives
-    the same estimates for any number of processes (`jobs`, by default one per processor; for runtimes, use 1). With
-    `out`, finished cells are stored in a journal there, and a second call runs only the missing cells, also after
+    `mechanisms` are names, aliases, or `Mechanism`s that a worker process can import; the default is all registered
+    ones. A mechanism that refuses, fails, or takes longer than `limit` seconds gives a row that says so. The same seed
+    gives the same estimates for any number of processes (`jobs`, by default one per processor; for runtimes, use 1).
+    With `out`, finished cells are stored in a journal there, and a second call runs only the missing cells, also after
     mechanisms, budgets or runs were added.
     """
     unit = one_entity() if unit is None else unit
@@ -170,7 +171,9 @@ def _chosen(mechanisms: Sequence[str | Mechanism] | None) -> dict[str, Mechanism
     chosen: dict[str, Mechanism | None] = {}
     for mechanism in MECHANISMS if mechanisms is None else mechanisms:
         if isinstance(mechanism, str):
-            chosen[mechanism_named(mechanism).name] = None
+            found = mechanism_named(mechanism)
+            own = MECHANISMS[found.name] is found
+            chosen[found.name if own else mechanism] = None if own else replace(found, name=mechanism)
             continue
         if mechanism.name in chosen:
             raise SpecError(f"two mechanisms have the name {mechanism.name!r}; give each its own name")
@@ -288,7 +291,10 @@ class CellWorker:
         record: dict[str, Any] = {"mechanism": cell.mechanism, "budget": cell.budget.to_json(), "run": cell.run}
         memory = _Memory()
         try:
+            compiled = count_compiled()
             counts, seconds = self._estimate(self.truth, cell)
+            if count_compiled() > compiled:  # the tiny truth did not need these kernels: time it without compiling
+                counts, seconds = self._estimate(self.truth, cell)
         except (Exception, SystemExit) as error:
             status = "refused" if isinstance(error, TallytreeError) else "failed"
             name = "" if status == "refused" else f"{type(error).__name__}: "

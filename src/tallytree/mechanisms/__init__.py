@@ -14,7 +14,7 @@ To add a mechanism, write its estimator in the file of its family and add a row 
 A row measures its view on every level and promises that regions add up, with the grand total where that is public; the
 other fields of `Mechanism` say what else holds. The command, plans, experiments and verification read the table. A
 mechanism that measures something else, or takes options, is a subclass: see `count_of_counts`. A new family is a module
-with `ROWS`, to be added to the list below.
+with `ROWS`, to be added to the list below. `ALIASES` has the papers' symbols.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ from tallytree.privacy.neighbours import Neighbours, View
 from tallytree.privacy.plan import Plan
 
 __all__ = [
+    "ALIASES",
+    "AUTO",
     "MECHANISMS",
     "Estimate",
     "Mechanism",
+    "aliases_of",
     "choose",
     "instead_of",
     "leans_to_at_least",
@@ -55,15 +58,41 @@ MECHANISMS: Registry[Mechanism] = Registry(
     {row.name: row for family in (tallytree, pgsr, count_of_counts) for row in family.ROWS}, "rivals.estimators"
 )
 
+# The papers' symbols are names too. A method of single regions (H_g, H_c) stands for matching with it on every level.
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "M_H": ("pgsr-hierarchical-exact", {}),
+    "M_H^r": ("pgsr-hierarchical-relaxed", {}),
+    "M_H^dp": ("pgsr-hierarchical-dp", {}),
+    "M_dp^OP": ("pgsr-hierarchical-programs", {}),
+    "M_c": ("pgsr-cumulative-exact", {}),
+    "M_c^r": ("pgsr-cumulative-relaxed", {}),
+    "M_c^dp": ("pgsr-cumulative-dp", {}),
+    "M_c^ch": ("pgsr-chain", {}),
+    "TopDown": ("topdown", {}),
+    "H_g": ("coc-matching", {"methods": "sorted-sizes"}),
+    "H_c": ("coc-matching", {"methods": "cumulative"}),
+    "BU": ("bottom-up", {}),
+}
+AUTO = (
+    "tallytree for entities; for groups, or entities with large quantities, joint-counts with public totals and "
+    "pgsr-hierarchical-dp with private ones; with a public prior, the mechanism with the smallest predicted error"
+)
 NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-cumulative-dp"}
 
 
 def mechanism_named(name: str) -> Mechanism:
-    """Return the mechanism of that name."""
-    if not isinstance(name, str) or name not in MECHANISMS:
+    """Return the mechanism of that name or alias."""
+    own, options = ALIASES.get(name, (name, {})) if isinstance(name, str) else ("", {})
+    if own not in MECHANISMS:
         can_be_released = [row.name for row in MECHANISMS.values() if not row.refused]
-        raise SpecError(f"unknown mechanism {told(name)}; {did_you_mean(name, ['auto', *can_be_released])}")
-    return MECHANISMS[name]
+        symbols = [alias for alias, (row, _) in ALIASES.items() if row in can_be_released]
+        raise SpecError(f"unknown mechanism {told(name)}; {did_you_mean(name, ['auto', *can_be_released, *symbols])}")
+    return MECHANISMS[own].configured(options) if options else MECHANISMS[own]
+
+
+def aliases_of(mechanism: Mechanism) -> list[str]:
+    """Return the papers' symbols that name the mechanism."""
+    return [alias for alias, (name, _) in ALIASES.items() if name == mechanism.name]
 
 
 def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[str, Any] | None = None) -> Mechanism:

@@ -57,6 +57,7 @@ LEAVES_METHOD: dict[View, str] = {"at_least": "cumulative", "sorted_sizes": "sor
 MATCHED = tuple(name for name in METHODS if name != "naive")
 
 _COC = "Kuo, Chiu, Kifer, Hay, Machanavajjhala: Differentially Private Hierarchical Count-of-Counts Histograms (2018)"
+UNMATCHED = "with merge = none levels are estimated separately, so regions need not add up to the region above them"
 _FIRST = "before that, if requested, totals and the largest size"
 
 
@@ -71,9 +72,9 @@ def _views(methods: Sequence[str]) -> str:
 class Settings(NamedTuple):
     """The options of the count-of-counts mechanisms; each mechanism takes some of them."""
 
-    methods: tuple[str, ...] | None = None  # from the top level down; None chooses from public facts
+    methods: tuple[str, ...] | str | None = None  # from the top level down, or one for all; None: from public facts
     method: str = "cumulative"  # of the leaves
-    merge: str = "weighted"  # or "plain"
+    merge: str = "weighted"  # or "plain", or "none" in experiments
     totals_share: Fraction | None = None  # of the budget, for private totals
     largest_share: Fraction | None = None  # of the budget, for a largest size that is not public
 
@@ -109,7 +110,8 @@ class CountOfCounts(Optioned):
     @property
     def _methods(self) -> tuple[str, ...]:
         """Return the methods of the measured levels, from the top down; empty if they are still to be chosen."""
-        return self.settings.methods or ()
+        methods = self.settings.methods or ()
+        return (methods,) if isinstance(methods, str) else methods
 
     @property
     def variant(self) -> str:
@@ -135,7 +137,7 @@ class CountOfCounts(Optioned):
 
     def _check_levels(self, hierarchy: Hierarchy) -> None:
         methods = self.settings.methods
-        if methods is not None and len(methods) != hierarchy.depth:
+        if isinstance(methods, tuple) and len(methods) != hierarchy.depth:
             raise SpecError(
                 f"{self.name} takes one method for each level ({', '.join(hierarchy.levels)}), not {len(methods)}"
             )
@@ -170,15 +172,24 @@ class Matching(CountOfCounts):
 
     def suited_to(self, neighbours: Neighbours, hierarchy: Hierarchy, totals: Integers | None) -> CountOfCounts:
         """Return the mechanism with a method for each level, chosen from public facts if none is given."""
-        if self.settings.methods is not None:
+        if isinstance(self.settings.methods, tuple):
             return self
-        methods = methods_for(hierarchy, totals, neighbours.max_size)
-        return self.set(methods=methods)
+        one = self.settings.methods
+        if one is None:
+            return self.set(methods=methods_for(hierarchy, totals, neighbours.max_size))
+        return self.set(methods=_each_level(one, hierarchy.depth))
+
+    def set(self, **changed: Any) -> Self:
+        """Return the mechanism with some of its settings changed; levels that are not matched cannot be released."""
+        found = super().set(**changed)
+        return (
+            replace(found, refused=UNMATCHED, keeps="every region's total") if found.settings.merge == "none" else found
+        )
 
     def plan(self, hierarchy: Hierarchy, budget: Budget, unit: PrivacyUnit, shares: Shares | None = None) -> Plan:
         """Plan to measure each level with the view of its method."""
         self._check_levels(hierarchy)
-        methods = self.settings.methods or ("cumulative",) * hierarchy.depth
+        methods = _each_level(self.settings.methods or "cumulative", hierarchy.depth)
         parts = level_shares(hierarchy, shares)
         asks = [MeasurementQuery(METHODS[name].view, level, parts[level]) for level, name in enumerate(methods)]
         return Plan(budget, unit, self._queries(asks))
@@ -229,7 +240,9 @@ def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
     added up.
     """
     hierarchy = measurements.hierarchy
-    methods: Sequence[str | None] = (None,) * hierarchy.depth if settings.methods is None else settings.methods
+    methods: Sequence[str | None] = (
+        (None,) * hierarchy.depth if settings.methods is None else _each_level(settings.methods, hierarchy.depth)
+    )
     if len(methods) != hierarchy.depth:
         raise SpecError(f"there are {len(methods)} methods for {hierarchy.depth} levels; give one for each")
     least, most = SPREAD_RANGE  # floats cannot distinguish smaller variances from zero
@@ -239,8 +252,14 @@ def by_matching(settings: Settings, measurements: Measurements) -> Estimate:
         method = _method(part, name)
         alone.append(_alone(part, method, measurements))
         spreads.append(min(max(method.spread * part.variance, least), most))
+    if settings.merge == "none":
+        return Estimate(np.concatenate(alone), "each region's own estimate is optimal; levels need not agree")
     counts = match_groups(np.concatenate(alone), hierarchy, spreads=spreads, weighted=settings.merge == "weighted")
     return Estimate(counts, "each region's own estimate is optimal, and so are the matchings with those below")
+
+
+def _each_level(methods: tuple[str, ...] | str, depth: int) -> tuple[str, ...]:
+    return (methods,) * depth if isinstance(methods, str) else methods
 
 
 def by_leaves(settings: Settings, measurements: Measurements) -> Estimate:
@@ -374,24 +393,24 @@ def _checked(option: str, value: Any) -> Any:
     if option in ("totals_share", "largest_share"):
         return read_share(option, value)
     if option == "merge":
-        if value not in ("weighted", "plain"):
-            raise SpecError(f"merge must be weighted or plain, not {value!r}")
+        if value not in ("weighted", "plain", "none"):
+            raise SpecError(f"merge must be weighted or plain (none in experiments only), not {value!r}")
         return value
     if option == "methods" and value == "auto":
         return None
-    if option == "methods" and (isinstance(value, str) or not isinstance(value, Sequence)):
-        raise SpecError(f"methods must be a list, one for each level from the top down, or auto, not {value!r}")
+    if option == "methods" and not isinstance(value, Sequence):
+        raise SpecError(f"methods must be one for all levels, a list from the top level down, or auto, not {value!r}")
     allowed = MATCHED if option == "methods" else tuple(METHODS)
-    for name in value if option == "methods" else [value]:
+    for name in [value] if option == "method" or isinstance(value, str) else value:
         if name not in allowed:
             raise SpecError(f"unknown method {name!r}; there are {', '.join(allowed)}")
-    return tuple(value) if option == "methods" else value
+    return value if isinstance(value, str) else tuple(value)
 
 
 ROWS = (
     Matching(
         name="coc-matching",
-        symbol="Hc×Hc×… with matching",
+        symbol="H_c×H_c×… with matching",
         paper=f"{_COC}, Sections 4 and 5",
         view="at_least",
         estimate=partial(by_matching, _USUAL),

@@ -172,7 +172,7 @@ ROWS = (
         view="counts",
         estimate=hierarchical_dp,
         cost="about the noise-sampling time; exact optimum",
-        use="groups as the privacy unit, or entities with large quantities, with private totals: the default there",
+        use="groups as the privacy unit, or entities with large quantities, with private totals",
         certified=is_hierarchical_optimum,
     ),
     Mechanism(
@@ -197,7 +197,7 @@ ROWS = (
     ),
     _Joint(
         name="joint-cumulative",
-        symbol="M_c",
+        symbol="M_c at any size",
         paper=f"{PGSR}, Section 9, Model 2, with public totals kept in every region",
         view="at_least",
         estimate=joint_cumulative,
@@ -205,11 +205,11 @@ ROWS = (
     ),
     _Joint(
         name="joint-counts",
-        symbol="M_H",
+        symbol="M_H at any size",
         paper=f"{PGSR}, Section 5, Model 1, with public totals kept in every region",
         view="counts",
         estimate=joint_counts,
-        use="groups as the privacy unit, or entities with large quantities, with public totals: the default there",
+        use="groups as the privacy unit, or entities with large quantities, with public totals",
         needs_public_totals=True,
     ),
 )

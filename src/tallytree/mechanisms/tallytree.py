@@ -324,7 +324,7 @@ ROWS: Sequence[Mechanism] = (
         estimate=partial(estimate_top_down, USUAL),
         takes=Settings._fields,
         cost="a few times the noise-sampling time; lists take groups × sizes steps",
-        use="entities as the privacy unit: the default there",
+        use="entities as the privacy unit",
         keeps=ALL_TOTALS,
         keeps_totals=True,
     ),

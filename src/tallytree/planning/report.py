@@ -25,7 +25,7 @@ from tallytree.core.names import shortened, visible
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
-from tallytree.mechanisms import MECHANISMS, Mechanism, choose, noise_ratio
+from tallytree.mechanisms import MECHANISMS, Mechanism, choose, mechanism_named, noise_ratio
 from tallytree.mechanisms.budget_allocation import Priority, Shares, choose_shares, level_shares
 from tallytree.mechanisms.noise_choice import noise_in_words
 from tallytree.mechanisms.tallytree import FIRST_SHARE
@@ -367,16 +367,13 @@ class Alternatives:
 
     @property
     def named(self) -> Sequence[str]:
-        """Return the mechanisms that were named one by one; an error about them is raised."""
+        """Return the mechanisms that were named one by one, by alias too; an error about them is raised."""
         return () if self.mechanisms is None or EVERY in self.mechanisms else self.mechanisms
 
     def candidates(self, neighbours: Neighbours) -> tuple[list[str], dict[str, str]]:
         """Return the mechanisms to try, and why others are skipped: they take long or are never released."""
         if self.named:
-            for name in self.named:
-                if name not in MECHANISMS:
-                    raise SpecError(f"unknown mechanism {name!r}; there are {', '.join([EVERY, *MECHANISMS])}")
-            return list(dict.fromkeys(self.named)), {}
+            return [name for name in dict.fromkeys(self.named) if mechanism_named(name)], {}
         compared = list_candidates(neighbours) if self.mechanisms is None else MECHANISMS
         why = {
             name: f"never released: {one.refused}" if one.refused else one.unplanned or _left_out(name, compared)
@@ -462,9 +459,10 @@ def _scenarios(
     branches: dict[str, None] = {}
     noises: dict[Budget, str] = {}
     for name in names:
-        given = alternatives.options.get(name) or {}
+        row = mechanism_named(name)
+        given = alternatives.options.get(row.name) or {}
         try:
-            own = _list_divisions(MECHANISMS[name].configured(given), splits)
+            own = _list_divisions(row.configured(given), splits)
             for budget, (split, (shares, priority)) in product(budgets, own.items()):
                 scenario, asked = facts.prepare(name, budget, given, shares=shares, priority=priority)
                 rows.append((scenario, split, _choose_likely_branch(asked, expected)))

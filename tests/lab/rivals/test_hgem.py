@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,6 +115,19 @@ def test_late_weights_are_averaged():
         expected = 0.9 * (0.9 * first + 0.1 * second) + 0.1 * third
         assert np.allclose(models[-1].averaged().weights[name], expected, atol=1e-6)
     assert _average(None, models[1].weights, 0.9) is models[1].weights
+
+
+def test_further_training_leaves_a_smaller_residual_and_repeats_itself(monkeypatch):
+    monkeypatch.setattr(network, "PASS", 5)
+    monkeypatch.setattr(network, "HALVINGS", 2)
+    model = Generator.start(SCHEMA, batch=40, seed_text="fit").fit(CELLS, HOUSEHOLDS, PERSONS, steps=3)
+    trained, again = (model.settled(CELLS, HOUSEHOLDS, PERSONS, batch=400) for _ in range(2))
+    wider = replace(model, batch=400)
+    assert np.abs(errors_of(trained)).max() < np.abs(errors_of(wider)).max()
+    assert np.array_equal(errors_of(trained), errors_of(again))
+    assert len(trained.mixture.weights) == 400
+    with pytest.raises(SpecError, match="nothing to fit"):
+        model.settled([], HOUSEHOLDS, PERSONS, batch=4)
 
 
 def test_wrong_input_is_refused():

@@ -29,6 +29,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.plan import Plan
 
+MOST_PROGRAMS = 10_000  # of a constraint solver: some minutes
 ROUNDED = "rounded cell by cell, so regions need not add up"
 FROM_THE_TOP = "(not one optimum in all)"
 
@@ -62,7 +63,12 @@ def domain_reach(noise: NoiseKind, scale: Fraction) -> int:
 
 @dataclass(frozen=True)
 class TableMechanism(Mechanism):
-    """A mechanism whose cost tables must fit into memory; their size follows from the noise."""
+    """A mechanism whose cost tables must fit into memory; their size follows from the noise.
+
+    With `most_programs` a constraint solver makes every entry of the regions above the leaves.
+    """
+
+    most_programs: int | None = None
 
     def fits(self, neighbours: Neighbours, hierarchy: Hierarchy | None = None, plan: Plan | None = None) -> None:
         """Refuse tables that are too large, before any budget is spent."""
@@ -74,9 +80,16 @@ class TableMechanism(Mechanism):
             domain_reach(noise, scale_for(noise, neighbours.sensitivity(ask.view, regions[ask.level]), plan.cost(ask)))
             for ask in sorted(plan.queries, key=lambda ask: ask.level)
         ]
-        entries = table_entries(hierarchy, sizes_of(neighbours), reaches)
+        sizes = sizes_of(neighbours)
+        entries = table_entries(hierarchy, sizes, reaches)
         if entries > MOST_ENTRIES:
             raise SpecError(too_large(entries))
+        programs = entries - sizes * hierarchy.leaf_count * (2 * reaches[-1] + 1)
+        if self.most_programs is not None and programs > self.most_programs:
+            raise SpecError(
+                f"{self.name} would solve {programs:,} constraint programs, more than {self.most_programs:,}; "
+                "pgsr-hierarchical-dp finds the same optimum without any"
+            )
 
 
 _SLOW = "a solver takes long to simulate; name it to include it"
@@ -128,13 +141,25 @@ _ROWS = (
     ),
     TableMechanism(
         name="pgsr-hierarchical-tables",
-        symbol="M_H^dp with its tables, M_dp^OP",
+        symbol="M_H^dp as printed",
         paper=f"{PGSR}, Sections 6 and 7, Algorithm 1",
         view="counts",
         estimate=hierarchical_tables,
         cost="time and memory grow with the noise's variance; fails where one of the paper's domains is empty",
         use="comparison with the paper; pgsr-hierarchical-dp finds an equally near result without tables",
         unplanned=_SLOW,
+    ),
+    TableMechanism(
+        name="pgsr-hierarchical-programs",
+        symbol="M_dp^OP",
+        paper=f"{PGSR}, Sections 6 and 11",
+        view="counts",
+        estimate=partial(hierarchical_tables, per_entry=True),
+        cost="a constraint program (CP-SAT) for each entry of each table above the leaves: minutes for tiny data",
+        use="comparison with the paper; pgsr-hierarchical-dp finds an equally near result without tables",
+        refused="it solves thousands of constraint programs for what pgsr-hierarchical-dp finds at once",
+        needs=("ortools",),
+        most_programs=MOST_PROGRAMS,
     ),
     _Exact(
         name="pgsr-cumulative-exact",

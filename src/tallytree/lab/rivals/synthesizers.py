@@ -82,7 +82,8 @@ class HgemOptions:
     and, if private, households; `empty` allows households without persons; `seed_text` names the first weights.
 
     The output is the network with its weights averaged over the later half of the rounds, asked with one fixed batch
-    of noise.
+    of noise. With `settled_batch` the output is the network after further training on all measured cells with batches
+    of that size, until its residual stops falling (`Generator.settled`). The paper does not have that.
     """
 
     rounds: int = 100
@@ -95,6 +96,7 @@ class HgemOptions:
     totals_share: float = 0.02
     empty: bool = False
     seed_text: str = ""
+    settled_batch: int = 0
 
     def __post_init__(self) -> None:
         _check_rounds(self.rounds, self.selecting, self.totals_share)
@@ -131,7 +133,12 @@ class HgemOptions:
             )
 
         last = rounds.run(start, fit)
-        return rounds.fitted("averaged", {"averaged": last.averaged(), "last": last})
+        models: dict[str, Model] = {"averaged": last.averaged(), "last": last}
+        if self.settled_batch:
+            models["settled"] = last.averaged().settled(
+                rounds.measured, rounds.number, rounds.persons, batch=self.settled_batch
+            )
+        return rounds.fitted("settled" if self.settled_batch else "averaged", models)
 
 
 def _check_rounds(rounds: int, selecting: float, totals_share: float) -> None:
