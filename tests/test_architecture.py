@@ -341,22 +341,22 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_434,
+    "core and domain": 2_438,
     "tables": 3_154,
     "privacy": 3_121,
     "estimate": 4_745,
-    "mechanisms": 1_710,
+    "mechanisms": 1_750,
     "synthesis": 2_445,
-    "planning": 1_491,
+    "planning": 1_489,
     "publish": 8_642,
     "demo": 168,
-    "lab": 5_045,
-    "command": 3_857,
+    "lab": 5_115,
+    "command": 3_860,
 }
 MOST_MODULES = 204
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (33, 4_674)  # modules, code lines
+MOST_TO_READ = (33, 4_678)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
