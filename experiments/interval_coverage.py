@@ -2,6 +2,11 @@
 
     python -m experiments.interval_coverage --data DIRECTORY                       some minutes on two idle cores
     python -m experiments.interval_coverage --data DIRECTORY --quick --out FILE    one run, small data; under a minute
+    python -m experiments.interval_coverage --data DIRECTORY --statistics          queries; some minutes
+
+With --statistics the table is about guaranteed intervals of queries for quotients and statistics of sizes, 200 runs at
+95 %, and goes to docs/figures/coverage-statistics.csv. Its rows are ε × kind × level: the coverage over all regions and
+runs, that of the region with the least, and the mean widths.
 
 The table goes to docs/coverage.csv, or to FILE. Files that are not in DIRECTORY (see docs/evaluate.md) are named and
 left out; without --data that is all of them.
@@ -38,8 +43,12 @@ from tallytree.estimate.intervals.interval import Intervals
 from tallytree.estimate.intervals.typical import Simulation, typical
 from tallytree.lab.datasets import make
 from tallytree.lab.truth import Truth, seeded_measurements
-from tallytree.mechanisms import prepare
+from tallytree.mechanisms import Mechanism, prepare
 from tallytree.privacy.neighbours import Neighbours
+from tallytree.publish.release.answers import answer_queries
+from tallytree.publish.release.error_bars import Publication
+from tallytree.publish.release.queries import resolve
+from tallytree.publish.release.release_run import estimate_release
 
 EPSILONS = ("0.1", "0.5", "1")
 LEVELS = (0.9, 0.95)
@@ -49,6 +58,7 @@ ALLOWED = {"guaranteed": 0.01, "typical": 0.02}
 BANDS = [{"to": 2, "shares": [1, 1, 1, 4]}, {"shares": [1, 0, 0, 4]}]
 FRONT_AND_TAIL = [{"to": 2, "shares": [1, 1, 1, 3], "leaves": "at_least"}, {"shares": [1, 0, 0, 9], "leaves": "lists"}]
 
+OREGON = "oregon_2000_pums_households.parquet"
 # File, options of its loader, privacy unit, runs, options of the mechanism.
 REAL: list[tuple[str, dict[str, Any], tt.PrivacyUnit, int, dict[str, Any]]] = [
     ("switzerland_2003_municipality_household_size.csv", {}, tt.one_entity(), 2, {}),
@@ -63,7 +73,7 @@ REAL: list[tuple[str, dict[str, Any], tt.PrivacyUnit, int, dict[str, Any]]] = [
     ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_entity(), 1, {}),
     ("us2010_county_household_size_2plus.csv", {"public_totals": False}, tt.one_group(), 1, {}),
     ("us_cps_2012_2014_households.parquet", {}, tt.one_entity(), 20, {}),
-    ("oregon_2000_pums_households.parquet", {}, tt.one_entity(), 20, {}),
+    (OREGON, {}, tt.one_entity(), 20, {}),
     ("ri_2010_block_race.csv", {"race": "nhpi"}, tt.one_entity(), 2, {}),
     ("ri_2010_block_race.csv", {"race": "nhpi"}, tt.one_entity(), 2, {"bands": FRONT_AND_TAIL}),
     ("ri_2010_block_race.csv", {"race": "asian"}, tt.one_entity(), 1, {}),  # measured by lists
@@ -186,14 +196,19 @@ def cases(data: Path | None, quick: bool, most_runs: int) -> Iterator[Case]:
         yield Case(changed, planted, tt.one_entity(), 1 if quick else min(2, most_runs), own)
 
 
-def intervals_of(case: Case, epsilon: str, run: int) -> tuple[str, list[Intervals]]:
-    """The default mechanism's release by seed, and all its intervals: one bootstrap serves every level."""
+def measured(case: Case, epsilon: str, run: int) -> tuple[tt.Measurements, Mechanism]:
+    """The default mechanism's measurements by seed, and the mechanism."""
     truth, unit = case.truth, case.unit
     neighbours = Neighbours.of(truth.group_sizes(), unit)
     totals = truth.all_levels().sum(axis=1) if truth.public_totals else None
     facts: dict[str, Any] = {"neighbours": neighbours, "hierarchy": truth.hierarchy, "totals": totals}
     chosen, plan = prepare("auto", case.options, **facts, budget=tt.Budget(epsilon=epsilon))
-    measurements = seeded_measurements(truth, plan, truth.name, epsilon, run, derive_facts=chosen.derive_facts)
+    return seeded_measurements(truth, plan, truth.name, epsilon, run, derive_facts=chosen.derive_facts), chosen
+
+
+def intervals_of(case: Case, epsilon: str, run: int) -> tuple[str, list[Intervals]]:
+    """The default mechanism's release by seed, and all its intervals: one bootstrap serves every level."""
+    measurements, chosen = measured(case, epsilon, run)
     counts = chosen.estimate(measurements).counts
     found = [each for level in LEVELS if (each := guaranteed(measurements, counts, level=level)) is not None]
     played = chosen.simulate_truths(measurements, counts)
@@ -241,23 +256,76 @@ def rows(case: Case) -> Iterator[dict[str, Any]]:
                 }
 
 
+# -------------------------------------------------------------------- statistics of sizes
+
+
+STATISTICS = [
+    tt.Query("share", sizes=">=4"),
+    tt.Query("mean"),
+    tt.Query("median"),
+    tt.Query("quantile", q="0.9"),
+    tt.Query("gini"),
+]
+MOST_RUNS = 200
+
+
+def statistics(case: Case, epsilon: str, runs: int) -> Iterator[dict[str, Any]]:
+    """One row per query and level: how often its guaranteed intervals hold the truth, and how wide they are."""
+    tree, true = case.truth.hierarchy, case.truth.all_levels()
+    queries = [replace(query, regions=identity) for query in STATISTICS for identity in tree.ids]
+    shape = len(STATISTICS), len(tree)
+    held, widths, errors, exact = (np.zeros(shape) for _ in range(4))
+    for run in range(runs):
+        measurements, chosen = measured(case, epsilon, run)
+        release = estimate_release(measurements, chosen, Publication(intervals="none"))
+        if run == 0:
+            whole = [resolve(query, release.hierarchy, release.sizes) for query in queries]
+            exact = np.array([one.value(true, release.sizes.start) for one in whole], np.float64).reshape(shape)
+        answers = answer_queries(release, queries, confidence=0.95, typical=False)
+        ends = np.array([answer.guaranteed for answer in answers], np.float64).reshape(*shape, 2)
+        released = np.array([answer.released for answer in answers], np.float64).reshape(shape)
+        held += (ends[..., 0] <= exact + 1e-9) & (exact <= ends[..., 1] + 1e-9)
+        widths += ends[..., 1] - ends[..., 0]
+        errors += np.abs(released - exact)
+    for number, query in enumerate(STATISTICS):
+        for level, name in enumerate(tree.levels):
+            some = number, tree.level_slice(level)
+            yield {
+                "data": case.truth.name,
+                "epsilon": epsilon,
+                "query": " ".join(str(part) for part in (query.kind, query.q or query.sizes) if part),
+                "level": name,
+                "regions": len(held[some]),
+                "runs": runs,
+                "coverage": round(float(held[some].mean()) / runs, 4),
+                "least_region": round(float(held[some].min()) / runs, 4),
+                "mean_width": float(f"{widths[some].mean() / runs:.3g}"),
+                "mean_error": float(f"{errors[some].mean() / runs:.3g}"),
+            }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the folder of the real data sets")
     parser.add_argument("--quick", action="store_true", help="one run of each, small data only")
     parser.add_argument("--runs", type=int, default=1000, help="at most as many of each")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "coverage.csv")
+    parser.add_argument("--statistics", action="store_true", help="queries, on Oregon or made-up data")
+    parser.add_argument("--out", type=Path, help="the table; by default in docs")
     options = parser.parse_args()
-    table: list[dict[str, Any]] = []
+    docs, table = Path(__file__).parents[1] / "docs", list[dict[str, Any]]()
+    if options.statistics:
+        truth = make("census", scale=0.005, max_size=12) if options.data is None else load(options.data / OREGON)
+        case = Case(truth, None, tt.one_entity(), 1, {})
+        for epsilon in ("1", "0.1"):
+            table += statistics(case, epsilon, min(options.runs, MOST_RUNS))
+        write(table, options.out or docs / "figures" / "coverage-statistics.csv")
+        return
     for case in cases(options.data, options.quick, options.runs):
         start = time.perf_counter()
         table += rows(case)
         words = f"{case.truth.name}, {case.unit.kind}, {case.options or 'as it is'}, {case.runs} runs"
         print(f"{words}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    with options.out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(table[0]))
-        writer.writeheader()
-        writer.writerows(table)
+    write(table, options.out or docs / "coverage.csv")
     for kind in ALLOWED:
         own = [row for row in table if row["interval"] == kind]
         short = [row for row in own if row["short"] != ""]
@@ -267,6 +335,14 @@ def main() -> None:
             f"{kind}: {len(own) - len(short)} of {len(own)} strata keep the promise, {len(expected)} planted ones "
             f"fail as expected, {len(short) - len(expected)} others do not; the lowest is {100 * lowest:+.1f} points"
         )
+
+
+def write(table: list[dict[str, Any]], path: Path) -> None:
+    """Write rows as CSV."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
 
 
 if __name__ == "__main__":

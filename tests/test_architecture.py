@@ -344,16 +344,16 @@ MOST_CODE_LINES = {
     "core and domain": 2_438,
     "tables": 3_154,
     "privacy": 3_121,
-    "estimate": 4_745,
+    "estimate": 4_884,
     "mechanisms": 1_750,
     "synthesis": 2_445,
     "planning": 1_489,
-    "publish": 8_642,
+    "publish": 8_719,
     "demo": 168,
     "lab": 5_115,
-    "command": 3_860,
+    "command": 3_872,
 }
-MOST_MODULES = 204
+MOST_MODULES = 205
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (33, 4_678)  # modules, code lines

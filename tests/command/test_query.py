@@ -4,11 +4,13 @@ import json
 import shutil
 import sys
 import warnings
+from dataclasses import replace
 
 import pytest
 
 import tallytree.command.main
 from tallytree import Budget, Release, one_entity, release
+from tallytree.publish.release.queries import Query
 from tests.oracles.example import made_up
 from tests.publish.release.test_answers import nearly_empty, without_noise
 from tests.publish.release.test_categories import group_sizes
@@ -113,15 +115,60 @@ def test_releases_without_intervals_can_be_asked_too(query):
     assert "guaranteed" in query("--region", "A", "--size", 0, "--no-typical", of="older")
 
 
-def test_lists_bound_sums_bands_and_means_and_say_why_not_shares(query):
-    text = words(query("--region", "A", "--size", 1, of="lists"))
+@pytest.mark.parametrize(
+    "arguments", [["--size", 1], ["--size", 1, "--share"], ["--mean"], ["--median"], ["--gini"], ["--ratio-to", "C"]]
+)
+def test_lists_bound_every_kind(query, arguments):
+    text = words(query("--region", "A", *arguments, "--no-typical", of="lists"))
     assert "guaranteed" in text
     assert "unbiased" not in text
     assert "hold jointly" in words(query("--region", "A", "--simultaneous", of="lists"))
-    assert "guaranteed" in words(query("--region", "A", "--mean", "--no-typical", of="lists"))
-    text = words(query("--region", "A", "--size", 1, "--share", of="lists"))
-    assert "A share has no guaranteed interval here. Unbiased estimates of sums need noisy counts" in text
-    assert "typical" in text
+
+
+STATISTICS = [
+    (["--median"], Query("median"), "Median size of the groups"),
+    (["--quantile", "0.9"], Query("quantile", q="0.9"), "90 % quantile of the sizes of the groups"),
+    (["--quantile", "0"], Query("quantile", q="0"), "0 % quantile of the sizes of the groups"),
+    (["--gini"], Query("gini"), "Gini coefficient of the sizes of the groups"),
+    (["--mean"], Query("mean"), "Mean size of the groups"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "asked", "title"), STATISTICS)
+def test_statistics_of_sizes_are_shown_as_they_are_in_python(query, saved, arguments, asked, title):
+    made, how = Release.load(saved / "release"), {"typical": False}
+    answer = made.ask(replace(asked, regions="C"), **how)
+    text = words(query("--region", "C", *arguments, "--no-typical"))
+    assert text.startswith(f"{title} in C released {answer.shown(answer.released)} from the published counts")
+    assert f"guaranteed {answer.between(answer.guaranteed)} at least 95 %, for any value of the " in text
+    assert json.loads(query("--region", "C", *arguments, "--no-typical", "--json")) == answer.to_json()
+    by_level = made.ask_each(asked, level="county", **how)
+    listed = json.loads(query("--level", "county", *arguments, "--no-typical", "--json"))
+    assert listed == [one.to_json() for one in by_level]
+    lines = query("--level", "county", *arguments, "--no-typical", "--csv").splitlines()
+    columns = lines[0].split(",")
+    for line, one in zip(lines[1:], by_level, strict=True):
+        row = dict(zip(columns, line.split(","), strict=False))
+        assert (row["kind"], float(row["released"])) == (asked.kind, one.released)
+        assert (float(row["lower"]), float(row["upper"])) == one.guaranteed
+    assert f"{title}, by county" in query("--level", "county", *arguments, "--no-typical")
+
+
+def test_an_undefined_statistic_is_null_in_json_and_empty_in_csv(query, saved):
+    without_noise(nearly_empty(public=False)).save(saved / "nothing")
+    found = json.loads(query("--region", "void", "--median", "--no-typical", "--json", of="nothing"))
+    assert found["released"] is None
+    assert found["guaranteed"] == [1, 5]
+    assert "The released number of groups is zero, so there is no released value." in found["notes"]
+    csv = query("--region", "void", "--median", "--no-typical", "--csv", of="nothing").splitlines()
+    assert csv[1].startswith("void,void,median,,,1,5,")
+    assert "released undefined" in words(query("--region", "void", "--gini", "--no-typical", of="nothing"))
+
+
+def test_a_wrong_quantile_is_refused_before_anything_is_read(query):
+    for wrong in ("1.5", "-0.1", "nine"):
+        text = words(query("--quantile", wrong, of="nowhere", code=2))
+        assert f"the quantile is '{wrong}'; expected a number from 0 to 1, such as 0.9" in text
 
 
 def test_where_there_is_no_guarantee_the_reason_is_shown(query):
@@ -142,6 +189,8 @@ def test_where_there_is_no_guarantee_the_reason_is_shown(query):
         (["--share"], "the share of all sizes is always 1"),
         (["--mean", "--size", "2"], "a mean is over all sizes"),
         (["--mean", "--share"], "give only one of"),
+        (["--median", "--quantile", "0"], "give only one of"),
+        (["--median", "--size", "2"], "a median is over all sizes"),
         (["--mean", "--simultaneous"], "give only one of"),
         (["--level", "town"], "there is no level 'town'"),
         (["--ratio-to", "nowhere"], "there is no region 'nowhere'"),

@@ -53,6 +53,10 @@ def ask(**fields):
     return RELEASED.ask(tt.Query(**fields), typical=False)
 
 
+def ask_quantile(**fields):
+    return RELEASED.ask(tt.Query("quantile", **fields), typical=False)
+
+
 CALLS = {
     tt.Attribute: {"name": "a", "values": ("x", "y"), "cuts": (1,), "missing": None},
     tt.Budget: {"epsilon": 1, "rho": None, "delta": None},
@@ -209,6 +213,7 @@ CALLS = {
     RELEASED.ask: {"query": tt.Query(), "confidence": None, "typical": False},
     RELEASED.ask_each: {"query": tt.Query(), "level": "county", "areas": None, "category": None, "typical": False},
     ask: dict.fromkeys(("regions", "sizes", "by", "of", "to", "to_sizes", "to_by"), None) | {"kind": "ratio"},
+    ask_quantile: {"regions": None, "sizes": None, "by": None, "q": 0.9},
     RELEASED.map: {"geojson": MAP, "sizes": None, "kind": None, "by": None, "of": None, "confidence": None},
     RELEASED.export: {"directory": "out", "to": "csvw"},
     RELEASED.save: {"directory": "out", "replace": False},

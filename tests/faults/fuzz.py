@@ -295,7 +295,10 @@ def question(random: Random, folder: Path) -> None:
         made.bands(region, sizes, confidence=how["confidence"])
     elif kind == "estimates":
         level = random.choice(("county", "state", _cell(random)))
-        asked = tt.Query(random.choice(("sum", "share", "x", _cell(random))), region, sizes)
+        kind, q = random.choice(("sum", "share", "median", "quantile", "gini", "x", _cell(random))), None
+        if kind in ("median", "quantile", "gini"):
+            sizes, q = random.choice((None, sizes)), random.choice((None, 0.5, "1/3", _cell(random)))
+        asked = tt.Query(kind, region, sizes, q=q)
         made.ask_each(asked, level=level, **how)
     else:
         getattr(made, kind)(region, sizes, **how)

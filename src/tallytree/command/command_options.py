@@ -172,6 +172,12 @@ class QueryOptions:
             "--mean", help=("Compute entities per group; groups of the last size or more count as that size.")
         ),
     ] = False
+    median: Annotated[bool, typer.Option("--median", help="Compute the median size of the groups.")] = False
+    quantile: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER", help="Compute the size that this part of the groups do not exceed: 0.9."),
+    ] = None
+    gini: Annotated[bool, typer.Option("--gini", help="Compute the Gini coefficient of the sizes.")] = False
     ratio_to: Annotated[Names, typer.Option(metavar="REGION", help="Divide by the same sizes there.")] = None
     difference_to: Annotated[Names, typer.Option(metavar="REGION", help="Subtract the same sizes there.")] = None
     level: Annotated[str | None, typer.Option(help="Answer for every region of a level (within --region).")] = None

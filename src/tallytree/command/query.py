@@ -1,4 +1,4 @@
-"""`tallytree query`: sums, shares, means, ratios and differences of a release, with their error bars."""
+"""`tallytree query`: sums, shares, means, quantiles and other statistics of a release, with their error bars."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from tallytree.publish.release.areas import region_texts
 from tallytree.publish.release.descriptions import AS_TRUNCATED, truncation
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import EXCERPT, read_for
-from tallytree.publish.release.queries import Query, QueryKind, places, regions_of_level, values_in_words
+from tallytree.publish.release.queries import LINEAR_KINDS, Query, QueryKind, places, regions_of_level, values_in_words
 from tallytree.publish.release.value import Release
 
 KINDS: dict[str, QueryKind] = {  # mutually exclusive options
     "share": "share",
     "share_of": "share",
     "mean": "mean",
+    "median": "median",
+    "quantile": "quantile",
+    "gini": "gini",
     "ratio_to": "ratio",
     "difference_to": "difference",
     "simultaneous": "sum",
@@ -104,7 +107,7 @@ def _bands(release: Release, query: Query, options: QueryOptions) -> Output:
 
 def read_query(options: QueryOptions) -> tuple[Query, str | None]:
     """Return the query from the command's options, and the category that is named without a value, if any."""
-    kinds = [kind for name, kind in KINDS.items() if getattr(options, name)]
+    kinds = [kind for name, kind in KINDS.items() if getattr(options, name) not in (None, False, [])]
     if len(kinds) > 1:
         listed = ", ".join(f"--{name.replace('_', '-')}" for name in KINDS)
         raise SpecError(f"give only one of {listed}")
@@ -121,7 +124,10 @@ def read_query(options: QueryOptions) -> tuple[Query, str | None]:
         )
     by = read_values([text for text in options.by or () if "=" in text], "--by")
     of, to = read_values(options.share_of, "--share-of"), options.ratio_to or options.difference_to
-    return Query(next(iter(kinds), "sum"), options.region or None, options.size, by, of, to, to_by=by), category
+    query = Query(
+        next(iter(kinds), "sum"), options.region or None, options.size, by, of, to, to_by=by, q=options.quantile
+    )
+    return query, category
 
 
 def read_values(given: list[str] | None, option: str) -> dict[str, str] | None:
@@ -190,7 +196,7 @@ def answer(found: Answer) -> RenderableType:
     percent = in_percent(found.confidence)
     table.add_row("released", found.shown(found.released), "from the published counts")
     if found.unbiased is not None:
-        sums = found.kind in ("sum", "difference")
+        sums = found.kind in LINEAR_KINDS
         source = "straight from the measurements" if sums else "of two unbiased estimates"
         table.add_row("unbiased" if sums else "measured", found.shown(found.unbiased), source)
     kinds = {
@@ -199,7 +205,7 @@ def answer(found: Answer) -> RenderableType:
     }
     for kind, (ends, text) in sorted(kinds.items(), key=lambda one: one[0] != found.recommended):
         if ends is not None:
-            what = "unbounded" if np.isinf(ends).any() else "known exactly" if ends[0] == ends[1] else text
+            what = "unbounded" if np.isinf(ends).any() else "known exactly" if found.is_exact(ends) else text
             chosen = kind == found.recommended and what == text and None not in (found.guaranteed, found.typical)
             table.add_row(kind, found.between(ends), f"recommended: {what}" if chosen else what)
     notes = [words(f"· {note}") for note in found.notes]
@@ -209,7 +215,7 @@ def answer(found: Answer) -> RenderableType:
 
 def answer_table(release: Release, found: Sequence[Answer], level: str, *, values: bool) -> RenderableType:
     """Show the same query for every region of a level, every area, or every value of a category, a row each."""
-    linear = found[0].kind in ("sum", "difference")
+    linear = found[0].kind in LINEAR_KINDS
     headers = [level, "released", "unbiased" if linear else "measured", "interval", "kind"]
     table = plain_table(*headers, right=range(1, 4))
     tree = release.hierarchy.regions

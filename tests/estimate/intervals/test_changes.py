@@ -20,7 +20,7 @@ from tallytree.estimate.intervals.changes import (
     holm,
     percent_changes,
 )
-from tallytree.estimate.intervals.guaranteed import sum_ends
+from tallytree.estimate.intervals.guaranteed import SumBounds
 from tallytree.estimate.intervals.linear import MeasuredView, entity_weights, estimate_sums, linear_estimate, ratio
 from tallytree.estimate.intervals.tails import MOST_COPIES, Errors, Noise, chances_beyond, quantile
 from tallytree.estimate.intervals.unions import Unions
@@ -239,7 +239,7 @@ def test_bounds_alone_hold_for_every_region_at_once(public):
     by_size = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 0.0])
 
     def ends_of(error):
-        return tuple(sum_ends(one, by_size, alone(tree), error) for one in (first, second))
+        return tuple(SumBounds(one).of(by_size, alone(tree), error) for one in (first, second))
 
     old, new = (estimate_sums(one, by_size, alone(tree)) for one in (first, second))
     published = np.rint(new.values - old.values).astype(np.int64)

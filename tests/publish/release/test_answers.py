@@ -139,11 +139,17 @@ ASKED = [
     ("mean", "B", None),
     ("ratio", "A", ">=2", "C", ">=2"),
     ("difference", "4", ">=3", "B", ">=3"),
+    ("median", "4"),
+    ("median", ["A", "3"]),
+    ("quantile", "A", None, None, None, 0.9),
+    ("quantile", "5", None, None, None, 0.2),
+    ("gini", "C"),
+    ("gini", ["1", "6"]),
 ]
 
 
-def _query(kind, regions, sizes, to=None, to_sizes=None):
-    return Query(kind, regions, sizes, to=to, to_sizes=to_sizes)
+def _query(kind, regions, sizes=None, to=None, to_sizes=None, q=None):
+    return Query(kind, regions, sizes, to=to, to_sizes=to_sizes, q=q)
 
 
 def asked(made, **how):
@@ -211,8 +217,8 @@ def test_every_region_of_a_level_is_answered_by_itself(made):
     assert [found.regions[0] for found in made.ask_each(Query("sum", "C", 1), level="county")] == ["4", "5", "6"]
     for kind, one in (("share", made.share("B", 2, typical=False)), ("ratio", made.ratio("B", "C", 2, typical=False))):
         assert made.ask_each(Query(kind, sizes=2, to="C"), level="state", typical=False)[1] == one
-    with pytest.raises(SpecError, match="unknown kind of query 'median'"):
-        made.ask_each(Query("median"), level="county")
+    with pytest.raises(SpecError, match="unknown kind of query 'mode'"):
+        made.ask_each(Query("mode"), level="county")
     with pytest.raises(SpecError, match="no level 'countys'; did you mean 'county'"):
         made.ask_each(Query(), level="countys")
     with pytest.raises(SpecError, match="none of the regions of level 'state' lies within"):
@@ -283,6 +289,68 @@ def test_shares_and_means_of_nothing_stay_within_what_is_possible(empty):
     assert mean.typical == (0, 4)
     assert any("truncated at 4" in note for note in mean.notes)
     assert any("typical interval is unbounded" in note for note in mean.notes)
+
+
+STATISTICS = [Query("median", "void"), Query("quantile", "void", q=0.9), Query("gini", "void")]
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_statistics_of_nothing_are_undefined_and_their_intervals_are_everything(empty, public):
+    sizes = empty[public].sizes
+    for query in STATISTICS:
+        answer = empty[public].ask(query)
+        possible = (0, 1) if query.kind == "gini" else (sizes[0], sizes[-1])
+        assert answer.released is None
+        assert answer.guaranteed == answer.typical == possible
+        assert answer.shown(answer.released) == "undefined"
+        missing = "entities" if query.kind == "gini" else "groups"
+        assert f"The released number of {missing} is zero, so there is no released value." in answer.notes
+        assert any("may be zero, so the measurements do not bound the answer beyond" in note for note in answer.notes)
+        stored = json.loads(json.dumps(answer.to_json(), allow_nan=False))
+        assert stored["released"] is None
+        assert stored["notes"] == list(answer.notes)
+
+
+def test_a_statistic_of_nearly_nothing_but_one_size_is_that_size(empty):
+    made = empty[True]
+    assert made.ask(Query("median", "full")).guaranteed == made.ask(Query("median", "full")).typical == (1, 1)
+    sentence = made.ask(Query("median", "full"), typical=False).sentence
+    assert (
+        "Median size of the groups in full: 1. For any data, the truth is 1 with a probability of at least" in sentence
+    )
+    assert "known exactly" not in sentence
+    answer = made.ask(Query("gini", "full"), typical=False)
+    assert answer.guaranteed[0] < answer.released < answer.guaranteed[1]
+    assert "so the Gini coefficient is truncated at 4: a lower bound where there are larger ones" in answer.sentence
+    assert "the truncated coefficient lies from" not in sentence
+
+
+def test_the_last_size_of_a_quantile_stands_for_all_larger_ones(made):
+    answer = made.ask(Query("quantile", "A", q=1), typical=False)
+    assert answer.shown(answer.released) == "6 or more"
+    assert answer.between(answer.guaranteed).endswith("6 or more")
+    assert "A size of 6 stands for 6 or more." in answer.notes
+    least = made.ask(Query("quantile", "A", q=0), typical=False)
+    assert least.question == "0 % quantile of the sizes of the groups in A"
+    assert least.notes == ()
+    assert "6 or more" in made.ask(Query("quantile", "A", q=1), typical=False)._repr_html_()
+    assert repr(answer).startswith("Answer('100 % quantile of the sizes of the groups in A', 6 or more, guaranteed ")
+
+
+@pytest.mark.parametrize("kind", ["mean", "median", "quantile", "gini"])
+def test_a_statistic_is_over_all_sizes(made, kind):
+    with pytest.raises(SpecError, match=f"a {kind} is over all sizes; leave the sizes out"):
+        made.ask(_query(kind, "A", ">=2", q=0.5 if kind == "quantile" else None))
+
+
+def test_statistics_asked_together_or_alone_by_level_or_area_have_the_same_answers(made):
+    for query in (Query("median"), Query("quantile", q="0.9"), Query("gini")):
+        by_level = made.ask_each(query, level="county", typical=False)
+        areas = {region: [region] for region in regions_of_level(made.hierarchy, "county")}
+        for answer, of_area in zip(by_level, made.ask_each(query, areas=areas, typical=False), strict=True):
+            assert answer == made.ask(replace(query, regions=answer.regions), typical=False)
+            assert (answer.released, answer.guaranteed) == (of_area.released, of_area.guaranteed)
+        assert made.ask_each(query, areas={"all": ["total"]})[0].typical == made.ask(query).typical
 
 
 def test_public_totals_are_known_exactly():
@@ -462,7 +530,7 @@ def number_in(text):
 
 
 @given(
-    st.sampled_from(["share", "mean", "ratio", "sum", "difference"]),
+    st.sampled_from(["share", "mean", "ratio", "sum", "difference", "gini"]),
     st.floats(0, 1e6),
     st.floats(1e-7, 10),
     st.floats(0, 1),
@@ -506,11 +574,13 @@ def lists_release(seed, *, public_totals=True, epsilon=1):
 
 @pytest.mark.parametrize("public_totals", [True, False])
 def test_sums_of_lists_hold_the_truth_as_promised(public_totals):
-    asked = [("total", ">=2"), ("A", "1,3,5+"), (["1", "4"], "<=4"), ("C", ">=6"), ("3", None)]
+    asked = [("sum", "total", ">=2"), ("sum", "A", "1,3,5+"), ("sum", ["1", "4"], "<=4"), ("sum", "C", ">=6")]
+    asked += [("sum", "3"), ("share", "A", ">=3"), ("share", "2", "1,4"), ("ratio", "A", "1", "C", ">=2")]
+    asked += [("difference", "A", "1", "3", "2"), ("mean", "C"), ("median", "1"), ("gini", "2"), ("median", ["1", "4"])]
     held, runs = np.zeros(len(asked)), 60
     for seed in range(runs):
         truth, made = lists_release(seed, public_totals=public_totals)
-        queries = [Query("sum", regions, sizes) for regions, sizes in asked]
+        queries = [_query(*each) for each in asked]
         for number, found in enumerate(answer_queries(made, queries, confidence=0.8, typical=False)):
             assert found.unbiased is None
             low, high = found.guaranteed
@@ -523,14 +593,6 @@ def test_sums_of_lists_hold_the_truth_as_promised(public_totals):
     assert (held / runs >= 0.8 - 5 * math.sqrt(0.16 / runs)).all()
     every = made.estimate("A", typical=False)
     assert ("known exactly" in every.sentence) == public_totals
-
-
-def test_what_lists_do_not_bound_says_so():
-    _, made = lists_release(1)
-    for question in (("share", "A", "1"), ("difference", "A", "1", "B", "1")):
-        found = made.ask(_query(*question), typical=False)
-        assert found.guaranteed is None
-        assert f"A {question[0]} has no guaranteed interval here." in found.sentence
 
 
 def test_a_region_whose_measurements_disagree_is_named_in_the_answer():

@@ -136,6 +136,9 @@ def test_questions_may_be_bands_of_sizes_and_categories(kind):
     [
         ("nonsense", "unknown question"),
         ([tt.Query("mean")], "kind 'sum'"),
+        ([tt.Query("median")], "kind 'sum'"),
+        ([tt.Query("quantile", q=0.9)], "kind 'sum'"),
+        ([tt.Query("gini")], "kind 'sum'"),
         ([tt.Query("sum", "A")], "without regions"),
         ([], "no question"),
         ([3], "a question"),

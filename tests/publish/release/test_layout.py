@@ -441,6 +441,11 @@ def test_every_kind_of_question_is_answered_from_what_it_needs(public_totals, me
         assert (union.released, union.regions) == (right.released, right.regions)
         assert some.share(one, 2, typical=False).released == made.share(one, 2, typical=False).released
         assert some.mean_size(other, typical=False).released == made.mean_size(other, typical=False).released
+        for query in (Query("median", one), Query("quantile", one, q=0.9), Query("gini", [one, other])):
+            found, right = (each.ask(query, typical=False) for each in (some, made))
+            assert found.released == right.released
+            if found.guaranteed is not None:
+                assert found.guaranteed[0] <= found.released <= found.guaranteed[1]
     for level in ("state", "county"):
         found, right = (
             each.ask_each(Query(sizes=2), level=level, typical=False) for each in (excerpt(folder, level=level), made)
@@ -468,6 +473,9 @@ def test_categories_of_some_regions_are_read_without_the_others(groups, options,
             same_cell(one, other)
             one, other = (each.difference(regions[0], regions[-1], by=by, typical=False) for each in (some, made))
             assert one.released == other.released
+            one, other = (each.ask(Query("median", regions, by=by), typical=False) for each in (some, made))
+            assert one.released == other.released
+            assert one.guaranteed[0] <= one.released <= one.guaranteed[1]
 
 
 def test_intervals_of_regions_alone_hold_the_truth(made, original, most):

@@ -101,12 +101,14 @@ def test_areas_are_embedded_after_the_regions_with_the_numbers_of_their_table(pu
 
 
 @pytest.mark.parametrize("public", [True, False])
-def test_averages_and_numbers_of_groups_have_the_intervals_of_their_queries(public):
+def test_averages_medians_and_numbers_of_groups_have_the_intervals_of_their_queries(public):
     release = released(public_totals=public, areas=AREAS)
     data = data_in(release.report())
     ends = data["place_ends"]
     places = [*release.hierarchy.regions.ids, *release.areas]
     for place, (mean, groups) in enumerate(zip(ends["mean"], ends["groups"], strict=True)):
+        median = release.ask(tt.Query("median", places[place]), typical=False)
+        assert (data["medians"][place], ends["median"][place]) == ([median.released], list(median.guaranteed))
         low, high = release.mean_size(places[place], typical=False).guaranteed
         assert mean[0] <= 100 * max(low, 0) < mean[0] + 1
         assert mean[1] - 1 < 100 * min(high, release.sizes[-1]) <= mean[1]

@@ -40,8 +40,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,17 @@ from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import in_threads, kernel
+from tallytree.core.names import briefly
 from tallytree.core.progress import Tell, nobody, piece
 from tallytree.domain.histogram import entities
-from tallytree.estimate.intervals.interval import Intervals, checked_counts, checked_level, cover, most_groups
+from tallytree.estimate.intervals.interval import (
+    Intervals,
+    checked_counts,
+    checked_level,
+    cover,
+    integers_within,
+    most_groups,
+)
 from tallytree.estimate.intervals.linear import MeasuredView, entity_weights, no_guarantee, no_linear
 from tallytree.estimate.intervals.one_sided_bounds import MOST, Ends, at_least_bounds, entity_bounds, run_ends
 from tallytree.estimate.intervals.tails import NORMAL, Errors, quantile
@@ -121,47 +129,90 @@ def guaranteed_sums(measurements: Measurements, counts: Integers, unions: Unions
     return replace(cells, lower=lower, upper=upper)
 
 
-def bounded_sums(
-    measurements: Measurements, unions: Unions, sizes: Integers, error: float, bounds: Callable[[float], Ends]
-) -> tuple[Floats, Floats]:
-    """Return ends of the number of groups of some sizes in unions of regions, from bounds of `at_least` counts
-    (`bounds`).
+@dataclass(frozen=True, eq=False)
+class SumBounds:
+    """Ends of sums over regions from any measurements; what several sums share is computed once."""
 
-    A run of sizes in a region is the difference of two of them, so a sum of n runs fails if one of 4 n bounds does.
-    """
-    runs = np.split(sizes, np.flatnonzero(np.diff(sizes) > 1) + 1)
-    firsts, lasts = np.array([run[0] for run in runs]), np.array([run[-1] for run in runs])
+    measurements: Measurements
 
-    def ends_of(part: float) -> Ends:
-        low, high = run_ends(bounds(part / (4 * len(runs))), measurements, firsts, lasts)
-        return low.astype(np.float64).sum(axis=1), high.astype(np.float64).sum(axis=1)
+    __repr__ = briefly
 
-    return _add_ends(ends_of, unions, measurements, error)
+    def of(self, by_size: Floats, unions: Unions, error: float) -> tuple[Floats, Floats] | None:
+        """Return ends of Σ by_size · count in unions, each pair with a failure probability of at most `error`.
 
+        `by_size` runs from 0 to K + 1 and ends in 0. Without unbiased estimates there are ends of numbers of groups
+        and of entities alone; the result is None for other sums.
+        """
+        measurements = self.measurements
 
-def sum_ends(measurements: Measurements, by_size: Floats, unions: Unions, error: float) -> tuple[Floats, Floats] | None:
-    """Return ends of Σ by_size · count in unions of regions, each pair with a failure probability of at most `error`.
+        def around(values: Floats, errors: Errors, part: float) -> tuple[Floats, Floats]:
+            half = errors.reach(part / 2)
+            return values - half, values + half
 
-    `by_size` runs from 0 to K + 1 and ends in 0. Without unbiased estimates there are ends of numbers of groups and of
-    entities alone; the result is None for other sums.
-    """
-    if no_linear(measurements) is None:
-        view, of_total = MeasuredView.of_sum(measurements, by_size)
-        totals = measurements.region_totals
-        fitted = view.fit()[:, 0] + (0.0 if totals is None else of_total * totals)
+        if self._linear is not None:
+            view, fitted = self._column(tuple(by_size.tolist()))
+            if (errors := view.errors_of(unions)) is not None:
+                return around(unions.add_up(fitted), errors, error)
+            return _add_ends(partial(around, fitted, view.errors), unions, measurements, error)
+        if np.array_equal(by_size, entity_weights(measurements)):
+            low, high = _add_ends(lambda part: self._entities(part / 2), unions, measurements, error)
+            return np.maximum(low, 0.0), high
+        if not set(by_size.tolist()) <= {0.0, 1.0}:
+            return None
+        sizes = np.flatnonzero(by_size)
+        runs = np.split(sizes, np.flatnonzero(np.diff(sizes) > 1) + 1)
+        firsts, lasts = np.array([run[0] for run in runs]), np.array([run[-1] for run in runs])
+        # A run is the difference of two `at_least` counts, each with two bounds; T[0] and T[K + 1] are known exactly.
+        used = 2 * int(np.count_nonzero(firsts) + np.count_nonzero(lasts < measurements.max_size))
 
-        def around(part: float) -> tuple[Floats, Floats]:
-            half = view.errors.reach(part / 2)
-            return fitted - half, fitted + half
+        def ends_of(part: float) -> tuple[Floats, Floats]:
+            low, high = run_ends(self._at_least(part / max(used, 1)), measurements, firsts, lasts)
+            return low.astype(np.float64).sum(axis=1), high.astype(np.float64).sum(axis=1)
 
-        return _add_ends(around, unions, measurements, error)
-    if np.array_equal(by_size, entity_weights(measurements)):
-        low, high = _entity_sums(measurements, unions, error)
-        return low.astype(np.float64), high.astype(np.float64)
-    if not set(by_size.tolist()) <= {0.0, 1.0}:
-        return None
-    bounds = partial(at_least_bounds, measurements)
-    return bounded_sums(measurements, unions, np.flatnonzero(by_size), error, bounds)
+        return _add_ends(ends_of, unions, measurements, error)
+
+    def at_least(self, unions: Unions, chance: float) -> tuple[Floats, Floats]:
+        """Return ends `[unions, sizes]` of how many groups have each size or more; each fails with this chance."""
+        measurements = self.measurements
+        most = unions.limits(most_groups(measurements))[:, np.newaxis].astype(np.float64)
+        errors = None if self._linear is None else self._linear[0].errors_of(unions)
+        if self._linear is None or errors is None:
+            low, high = _add_ends(lambda part: self._at_least(part / 2), unions, measurements, 2 * chance)
+        else:
+            view, fitted = self._linear
+            low, high = _around_at_least(view, unions.add_up(fitted), errors, chance, most=most)
+        front = [] if measurements.region_totals is None else [most]
+        return np.hstack([*front, np.clip(low, 0.0, most)]), np.hstack([*front, np.clip(high, 0.0, most)])
+
+    @cached_property
+    def _linear(self) -> tuple[MeasuredView, Floats] | None:
+        if no_linear(self.measurements) is not None:
+            return None
+        view = MeasuredView.of(self.measurements)
+        return view, view.fit()
+
+    @cached_property
+    def _column(self) -> Callable[[tuple[float, ...]], tuple[MeasuredView, Floats]]:
+        """Return a view of Σ by_size · count, and its estimates of all regions; cached."""
+
+        def estimate(by_size: tuple[float, ...]) -> tuple[MeasuredView, Floats]:
+            view, of_total = MeasuredView.of_sum(self.measurements, np.array(by_size))
+            totals = self.measurements.region_totals
+            return view, view.fit()[:, 0] + (0.0 if totals is None else of_total * totals)
+
+        return cache(estimate)
+
+    @cached_property
+    def _at_least(self) -> Callable[[float], tuple[Any, Any]]:
+        if self._linear is None:
+            return cache(partial(at_least_bounds, self.measurements))
+        view, fitted = self._linear
+        most = most_groups(self.measurements)[:, np.newaxis]
+        return lambda chance: _around_at_least(view, fitted, view.errors, chance, most=most)
+
+    @cached_property
+    def _entities(self) -> Callable[[float], Ends]:
+        return cache(partial(entity_ends, self.measurements))
 
 
 def guaranteed_entities(
@@ -255,6 +306,22 @@ def _bound_cells(measurements: Measurements, error: float) -> Ends:
 def _halves(errors: Errors, chance: float) -> Floats:
     """Half-widths `[rows, 2]` of counts that are one column, and of differences of two columns."""
     return np.stack([errors.over_columns(columns).reach(chance) for columns in ([1.0], [1.0, -1.0])], axis=1)
+
+
+def _around_at_least(
+    view: MeasuredView, fitted: Floats, errors: Errors, chance: float, *, most: Any
+) -> tuple[Floats, Floats]:
+    """Return ends of T[1] … T[K] from estimates of a view's columns; each end fails with this chance."""
+    sizes = view.measurements.max_size
+    values, terms = fitted, np.ones(sizes, np.int64)
+    if view.view == "counts":
+        values = np.cumsum(fitted[:, ::-1], axis=1)[:, ::-1][:, -sizes:]
+        terms = np.arange(sizes, 0, -1)
+    each, places = np.unique(terms, return_inverse=True)
+    reaches = np.stack([errors.over_columns(np.ones(number)).reach(chance) for number in each.tolist()], axis=1)
+    middle, half = np.clip(values, 0, most), reaches[:, places]
+    low, high = integers_within(middle - half, middle + half)
+    return low.astype(np.float64), high.astype(np.float64)
 
 
 def _around(view: MeasuredView, fitted: Floats, halves: Floats, most: Integers) -> tuple[Floats, Floats]:

@@ -9,10 +9,11 @@ from typing import Any
 
 from tallytree.core.display import page, paragraph
 from tallytree.core.names import quoted
+from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.interval import Kind
 from tallytree.publish.release.descriptions import AS_TRUNCATED
 from tallytree.publish.release.error_bars import in_percent
-from tallytree.publish.release.queries import Ends, QueryKind
+from tallytree.publish.release.queries import LINEAR_KINDS, SIZE_KINDS, Ends, QueryKind
 
 DIGITS_OF_FLOATS = 12  # further digits are floating-point error
 
@@ -48,6 +49,8 @@ class Answer:
         Which of the two intervals to use.
     truncated : bool
         Whether rows were dropped before counting. A note says which, and the intervals are of the rest.
+    max_size : int
+        The last size of the release, which stands for all larger ones too.
     """
 
     question: str
@@ -63,11 +66,29 @@ class Answer:
     by: tuple[tuple[str, str], ...] = ()  # each category with its value, "all" for the sum; none without categories
     recommended: Kind | None = None  # which of the two intervals to use; None without intervals
     truncated: bool = False  # rows were dropped before counting: a note says which; the intervals are about the rest
+    max_size: int = 0  # stands for all larger sizes too
 
     @property
     def interval(self) -> Ends | None:
         """Return the recommended interval."""
         return self.typical if self.recommended == "typical" else self.guaranteed
+
+    def is_exact(self, ends: Ends) -> bool:
+        """Return whether an interval of this answer says that the number is known exactly.
+
+        A single size can be the only one that the bounds allow, so an interval of a quantile does not say so.
+
+        Parameters
+        ----------
+        ends : pair of float
+            The interval.
+
+        Returns
+        -------
+        bool
+            Whether the number is known exactly.
+        """
+        return ends[0] == ends[1] and self.kind not in SIZE_KINDS
 
     def shown(self, value: float | None) -> str:
         """Format a value of this answer for people: a count, a percentage or a number with at least four digits.
@@ -119,13 +140,15 @@ class Answer:
             return "undefined"
         if math.isinf(value):
             return "−∞" if value < 0 else "∞"
+        if self.kind in SIZE_KINDS:
+            return size_label(int(value), self.max_size)
         with localcontext(prec=DIGITS_OF_FLOATS):
             number = +Decimal(value) * (100 if self.kind == "share" else 1)
             whole = number == round(number)
-        decimals = (0 if whole else 1) if self.kind in ("sum", "difference") else self._decimals(number)
+        decimals = (0 if whole else 1) if self.kind in LINEAR_KINDS else self._decimals(number)
         with localcontext(prec=100):
             text = f"{number.quantize(Decimal(1).scaleb(-decimals), rounding):,f}"
-        if "." in text and self.kind not in ("sum", "difference"):
+        if "." in text and self.kind not in LINEAR_KINDS:
             text = text.rstrip("0").rstrip(".")
         return f"{text.replace('-', '−')} %" if self.kind == "share" else text.replace("-", "−")
 
@@ -139,7 +162,7 @@ class Answer:
     @property
     def truth(self) -> str:
         """Return in words what the intervals are about."""
-        what = "the truncated mean" if self.kind == "mean" else "the truth"
+        what = {"mean": "the truncated mean", "gini": "the truncated coefficient"}.get(self.kind, "the truth")
         return f"{what} {AS_TRUNCATED}" if self.truncated else what
 
     @property
@@ -149,16 +172,17 @@ class Answer:
         told, ends = [f"{what}: {self.shown(self.released)}."], self.interval
         if ends is None:
             return " ".join([*told, *self.notes])
-        if ends[0] == ends[1]:
+        if self.is_exact(ends):
             told.append("It is known exactly.")
         elif not all(map(math.isfinite, ends)):
             told.append(f"The {self.recommended} interval is unbounded.")
         else:
             low, high = self.shown_ends(ends)
             sure = self.recommended == "guaranteed"
+            where = f"lies from {low} to {high}" if low != high else f"is {low}"
             told.append(
-                f"{'For any data,' if sure else 'For data like the released ones'} {self.truth} lies from {low} to "
-                f"{high} with a probability of {'at least' if sure else 'about'} {percent}."
+                f"{'For any data,' if sure else 'For data like the released ones'} {self.truth} {where} with a "
+                f"probability of {'at least' if sure else 'about'} {percent}."
             )
         return " ".join([*told, *self.notes])
 

@@ -1,11 +1,12 @@
-"""Answer queries: sums, shares, means, ratios and differences.
+"""Answer queries: sums and their differences, quotients of sums, and statistics of sizes.
 
-Every answer has the released value, which agrees with the published table. It also has the unbiased estimate straight
-from the measurements, since non-negative integers are slightly biased, and two intervals. *Guaranteed* ones follow from
-least squares (`intervals.linear`); for a single cell they are those of the table. *Typical* ones come from the
-replicates behind the table's intervals, which run once for all queries of one call. If sorted lists or size bands were
-measured, no unbiased estimate exists. Sums are then bounded by `at_least_bounds`, and means by bounds of the numbers
-of entities and of groups; shares, ratios and differences are not bounded.
+Every answer has the released value, which agrees with the published table, and two intervals. Sums and quotients also
+have the unbiased estimate straight from the measurements, since non-negative integers are slightly biased.
+*Guaranteed* intervals of sums and quotients follow from least squares (`intervals.linear`); for a single cell they are
+those of the table. Those of statistics follow from bounds of cumulative counts (`intervals.size_distribution`).
+*Typical* ones come from the replicates behind the table's intervals, which run once for all queries of one call. If
+sorted lists or size bands were measured, no unbiased estimate exists. Then each sum has its own bounds (`SumBounds`),
+and what is computed from several sums lies within the ends that their bounds allow.
 """
 
 from __future__ import annotations
@@ -13,28 +14,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from tallytree.core.arrays import Integers
+from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.domain.categories import ALL
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
-from tallytree.estimate.intervals.guaranteed import bounded_sums, entity_ends, guaranteed, guaranteed_sums
+from tallytree.estimate.intervals.guaranteed import SumBounds, guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, no_guarantee, no_linear
-from tallytree.estimate.intervals.one_sided_bounds import at_least_bounds
+from tallytree.estimate.intervals.size_distribution import Statistic
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import truncation
 from tallytree.publish.release.error_bars import NoReplicatesError, guaranteed_rows, replicated, typical_rows
 from tallytree.publish.release.queries import (
+    LINEAR_KINDS,
+    SIZE_KINDS,
     By,
     Ends,
     Query,
@@ -128,6 +131,15 @@ def simultaneous_bands(
 # -------------------------------------------------------------------- how questions are answered
 
 
+class _Found(NamedTuple):
+    """A guaranteed interval, if any, with what is known beside it."""
+
+    ends: Ends | None = None
+    unbiased: float | None = None
+    exact: bool = False
+    bounded: bool = True  # the number that the answer is divided by is known not to be zero
+
+
 @dataclass(frozen=True, eq=False)
 class _Answering:
     """Queries to one release at one confidence level, and the values that their answers share."""
@@ -152,17 +164,9 @@ class _Answering:
         """Return the answer to one query."""
         question = self.questions[number]
         released, notes = self._released(question), self._notes(question)
-        unbiased, sure, exact = None, None, False
-        if self.why_not is None and self.not_linear is not None:
-            sure, without = self._bounded(question, released)
-            exact = sure is not None and sure == (released, released) and self._is_public(question)
-            notes.extend(without)
-        elif self.why_not is None:
-            unbiased, sure, exact, unsure = self._guaranteed(question, released)
-            if unsure:
-                notes.append(unsure)
-        else:
-            notes.append(self.why_not)
+        found = _Found() if self.why_not else self._guaranteed(question, released)
+        sure, exact = found.ends, found.exact
+        notes.extend([self.why_not] if self.why_not else self._limits(question, found))
         truncated = (
             self.release.measurements.neighbours.truncated and not exact
         )  # truncation does not change a public total
@@ -177,7 +181,8 @@ class _Answering:
             kind=question.kind,
             released=released,
             truncated=truncated,
-            unbiased=None if unbiased is None or math.isnan(unbiased) else unbiased,
+            max_size=self.release.sizes[-1],
+            unbiased=found.unbiased,
             guaranteed=sure,
             typical=likely,
             recommended=self._recommended(question, sure, likely),
@@ -214,9 +219,10 @@ class _Answering:
     def _notes(self, question: ResolvedQuery) -> list[str]:
         release, notes = self.release, []
         last = release.sizes[-1]
-        if question.kind == "mean":
+        if question.kind in ("mean", "gini"):
+            what = "mean" if question.kind == "mean" else "Gini coefficient"
             notes.append(
-                f"Groups of {size_label(last, last)} count as {last}, so the mean is truncated at {last}: a lower "
+                f"Groups of {size_label(last, last)} count as {last}, so the {what} is truncated at {last}: a lower "
                 "bound where there are larger ones."
             )
         if self._is_public(question) and (public := self._public(question.one)) is not None:
@@ -226,8 +232,17 @@ class _Answering:
             if len(notes) < MOST_NOTES and (found := self._disagreement(region)):
                 notes.append(found)
         if self._released(question) is None:
-            notes.append("The released denominator is zero, so there is no released value.")
+            notes.append(f"The released {_divisor(question)} is zero, so there is no released value.")
         return notes
+
+    def _limits(self, question: ResolvedQuery, found: _Found) -> list[str]:
+        """Return a note if an interval reaches the last size, or if the measurements do not bound the answer."""
+        last, ends = self.release.sizes[-1], found.ends
+        if not found.bounded and ends is not None:
+            within = "." if math.isinf(ends[1]) else f" beyond its possible values, {ends[0]:g} to {ends[1]:g}."
+            return [f"The {_divisor(question)} may be zero, so the measurements do not bound the answer{within}"]
+        at_last = question.kind in SIZE_KINDS and ends is not None and ends[1] == last
+        return [f"A size of {last} stands for {size_label(last, last)}."] if at_last else []
 
     def _disagreement(self, region: int) -> str:
         """Return a note on a region whose own measurements differ from its counts by more than noise explains."""
@@ -289,47 +304,81 @@ class _Answering:
             return direct
         return LinearSum((), float(totals[list(wanted.regions)].sum())).minus(rest)
 
-    def _guaranteed(self, question: ResolvedQuery, released: float | None) -> tuple[float, Ends, bool, str]:
-        """Return unbiased estimate, interval, whether it is exact, and a note if it is unbounded."""
-        one, *others = self._sums(question)
-        if question.other is None:
-            if self._is_public(question) and (public := self._public(question.one)) is not None:
-                return public, self._possible(question, (public, public), released), True, ""
-            if question.cell is not None:
-                return one.estimate, self._of_cell(self._cells, question.cell), False, ""
-            return one.estimate, self._of_sum(question, one, released), one.variance == 0, ""
-        (other,) = others
-        if question.kind == "difference":
-            gap = one.minus(other)
-            return gap.estimate, self._of_sum(question, gap, released), gap.variance == 0, ""
-        found = linear.ratio(one, other, level=self.confidence)
-        if question.kind == "mean" and self._entities_tell(question):
-            return found.estimate, self._possible(question, self._mean_ends(question), released), False, ""
-        ends = self._possible(question, (found.lower, found.upper), released)
-        if ends[0] == ends[1]:  # it contains no possible value
-            ends = self._possible(question, self._of_two_sums(question, one, other), released)
-        if found.bounded:
-            return found.estimate, ends, False, ""
-        unbounded = "The denominator may be zero, so the measurements do not bound the answer"
-        within = "." if math.isinf(ends[1]) else f" beyond its possible values, {ends[0]:g} to {ends[1]:g}."
-        return math.nan, ends, False, unbounded + within
-
-    def _bounded(self, question: ResolvedQuery, released: float | None) -> tuple[Ends | None, list[str]]:
-        """Return an interval from bounds of `at_least` counts if no unbiased estimate exists, or a note."""
+    def _guaranteed(self, question: ResolvedQuery, released: float | None) -> _Found:
+        """Return the guaranteed interval, and the unbiased estimate if there is one."""
+        sums = self._sums(question) if self.not_linear is None and question.statistic is None else []
+        if self._is_public(question) and (public := self._public(question.one)) is not None:
+            ends = self._possible(question, (public, public), released)
+            return _Found(ends, public if sums else None, exact=True)
         if question.cell is not None:
-            return self._of_cell(self._cells, question.cell), []
-        if question.kind == "mean":
-            mean = self._mean_ends(question)
-            unbounded = ["The number of groups may be zero, so the measurements do not bound the mean."]
-            return self._possible(question, mean, released), unbounded if math.isinf(mean[1]) else []
-        if question.kind != "sum":
-            return None, [f"A {question.kind} has no guaranteed interval here. {self.not_linear}"]
-        if self._is_public(question) and (total := self._public(question.one)) is not None:
-            return self._possible(question, (total, total), released), []
-        one, measurements = question.one, self.release.measurements
-        union, sizes = Unions.of_regions([one.regions]), np.array(one.sizes)
-        low, high = bounded_sums(measurements, union, sizes, 1 - self.confidence, self._at_least)
-        return self._spread(question, self._possible(question, (float(low[0]), float(high[0])), released)), []
+            return _Found(self._of_cell(self._cells, question.cell), sums[0].estimate if sums else None)
+        if question.statistic is not None:
+            ends, bounded = self._of_statistic(question.one, question.statistic)
+            return _Found(self._possible(question, ends, released), bounded=bounded)
+        if question.kind in LINEAR_KINDS:
+            if sums:
+                whole = sums[0].minus(sums[1]) if len(sums) > 1 else sums[0]
+                return _Found(self._of_sum(question, whole, released), whole.estimate, exact=whole.variance == 0)
+            (low, high), (least, most) = (*self._bounded(question), (0.0, 0.0))[:2]
+            return _Found(self._spread(question, self._possible(question, (low - most, high - least), released)))
+        ratio = linear.ratio(*sums, level=self.confidence) if sums else None
+        unbiased = ratio.estimate if ratio is not None and ratio.bounded else None
+        if ratio is None or self._entities_tell(question):
+            one, other = self._bounded(question)
+            return _Found(self._possible(question, _quotient(one, other), released), unbiased, bounded=other[0] > 0)
+        ends = self._possible(question, (ratio.lower, ratio.upper), released)
+        if ends[0] == ends[1]:  # it contains no possible value
+            one, other = (_reach(each, (1 - self.confidence) / 2) for each in sums)
+            ends = self._possible(question, _quotient(one, other), released)
+        return _Found(ends, unbiased, bounded=ratio.bounded)
+
+    def _of_statistic(self, wanted: Sum, statistic: Statistic) -> tuple[Ends, bool]:
+        """Return the ends of a statistic of sizes from bounds of cumulative counts, and whether they bound it."""
+        public, sizes = self._public(wanted), self.release.sizes
+        used = statistic.bounds_used(sizes, public=public is not None)
+        low, high = self._at_least((1 - self.confidence) / used)[wanted]
+        if public is not None:
+            low, high = (np.append(public, np.minimum(end[1:], public)) for end in (low, high))
+        return statistic.ends(low, high, sizes), bool(low[0] >= 1)
+
+    @cached_property
+    def _at_least(self) -> Callable[[float], dict[Sum, tuple[Floats, Floats]]]:
+        """Return bounds of the `at_least` counts that queries for statistics need, by the chance of each; cached."""
+
+        def bound(chance: float) -> dict[Sum, tuple[Floats, Floats]]:
+            found, over = dict[Sum, tuple[Floats, Floats]](), self._over_all
+            every = dict.fromkeys(each.one for each in self.questions if each.statistic is not None)
+            summed = {} if over is None else {one: one.over_all for one in every if one.over_all is not None}
+            alone = {one: one.regions for one in every if one not in summed}
+            for some, measured in ((summed, over), (alone, self.release)):
+                if some and measured is not None:
+                    unions = Unions.of_regions([regions or () for regions in some.values()])
+                    ends = SumBounds(measured.measurements).at_least(unions, chance)
+                    found |= zip(some, zip(*ends, strict=True), strict=True)
+            return found
+
+        return cache(bound)
+
+    @cached_property
+    def _sum_bounds(self) -> SumBounds:
+        return SumBounds(self.release.measurements)
+
+    def _bounded(self, question: ResolvedQuery) -> list[Ends]:
+        """Return ends of a query's sums that hold jointly; those that are not public share the error probability."""
+        wanted = [question.one] if question.other is None else [question.one, question.other]
+        every = [not one.entities and len(one.sizes) == len(self.release.sizes) for one in wanted]
+        public = [self._public(one) if whole else None for one, whole in zip(wanted, every, strict=True)]
+        error, found = (1 - self.confidence) / max(1, public.count(None)), list[Ends]()
+        for one, known in zip(wanted, public, strict=True):
+            if known is not None:
+                found.append((known, known))
+                continue
+            by_size = np.zeros(self.release.sizes[-1] + 2)
+            by_size[list(one.sizes)] = one.sizes if one.entities else 1
+            ends = self._sum_bounds.of(by_size, Unions.of_regions([one.regions]), error)
+            assert ends is not None  # numbers of groups and of entities always have bounds
+            found.append((max(0.0, float(ends[0][0])), max(0.0, float(ends[1][0]))))
+        return found
 
     def _of_sum(self, question: ResolvedQuery, found: LinearSum, released: float | None) -> Ends:
         """Return a sum's interval: its estimate, clipped to possible values, ± its half-width, as for cells."""
@@ -337,18 +386,6 @@ class _Answering:
         value, half = min(max(found.estimate, least), greatest), found.half_width(self.confidence)
         ends = self._possible(question, _whole(value - half, value + half), released)
         return ends if found.variance == 0 else self._spread(question, ends)
-
-    def _of_two_sums(self, question: ResolvedQuery, one: LinearSum, other: LinearSum) -> Ends:
-        """Return the ends of a ratio from those of both sums. Each sum has half of the error probability.
-
-        So both hold jointly. The estimates are clipped to possible values, so the interval is never empty.
-        """
-        chance = (1 - self.confidence) / 2
-        (low, high), (least, most) = (
-            (max(0.0, max(0.0, each.estimate) - half), max(0.0, each.estimate) + half)
-            for each, half in ((one, one.reach(chance)), (other, other.reach(chance)))
-        )
-        return (low / most if most else 0.0), (high / least if least else math.inf)
 
     def _spread(self, question: ResolvedQuery, ends: Ends) -> Ends:
         """Widen a single integer's interval to its neighbours: noise leaves nothing certain."""
@@ -359,34 +396,9 @@ class _Answering:
 
     def _entities_tell(self, question: ResolvedQuery) -> bool:
         """Return whether the region's number of entities was measured and its number of groups is public."""
-        measurements, regions = self.release.measurements, question.one.regions
-        public = measurements.region_totals is not None and bool(measurements.region_totals[regions[0]] > 0)
-        return public and len(regions) == 1 and any(part.view == "entities" for part in measurements.measured)
-
-    def _mean_ends(self, question: ResolvedQuery) -> Ends:
-        """Return the ends of a mean: ends of the number of entities, divided by those of groups.
-
-        With public totals it fails if one of 2 n bounds does, n the number of regions; with private ones, one of 4 n.
-        """
-        measurements, regions = self.release.measurements, list(question.one.regions)
-        totals = measurements.region_totals
-        chance = (1 - self.confidence) / ((2 if totals is not None else 4) * len(regions))
-        low, high = (max(0, int(end[regions].sum())) for end in self._entity_ends(chance))
-        if totals is not None:
-            least = most = int(totals[regions].sum())
-        else:
-            least, most = (max(0, int(end[regions, 0].sum(dtype=object))) for end in self._at_least(chance))
-        return (low / most if most else 0.0), (high / least if least else math.inf)
-
-    @cached_property
-    def _entity_ends(self) -> Callable[[float], tuple[Integers, Integers]]:
-        """Return bounds of numbers of entities for a failure probability of each bound; cached."""
-        return cache(partial(entity_ends, self.release.measurements))
-
-    @cached_property
-    def _at_least(self) -> Callable[[float], tuple[Integers, Integers]]:
-        """Return bounds of `at_least` counts for a failure probability of each bound; cached."""
-        return cache(partial(at_least_bounds, self.release.measurements))
+        measurements = self.release.measurements
+        measured = question.kind == "mean" and any(part.view == "entities" for part in measurements.measured)
+        return measured and measurements.region_totals is not None
 
     def _is_public(self, question: ResolvedQuery) -> bool:
         """Return whether a sum is the number of all groups and that number is public."""
@@ -423,6 +435,8 @@ class _Answering:
 
         def values(question: ResolvedQuery) -> Callable[[Integers], Any]:
             def function(counts: Integers) -> Any:
+                if question.statistic is not None:
+                    return question.statistic.excess(question.one.at_least(counts), self.release.sizes)
                 value = question.value(counts, self.release.sizes.start)
                 value = math.nan if value is None else value
                 ratio = question.kind == "ratio" and value > 0
@@ -458,11 +472,17 @@ class _Answering:
             return None
         if question.cell is not None:
             return self._of_cell(typical_rows(found, self.release.measurements), question.cell)
-        plain, logarithmic = (float(deviation) for deviation in found.deviations[number])
-        if released is None or not math.isfinite(plain):
-            notes.append("The denominator was zero in some replicates, so the typical interval is unbounded.")
+        deviations = found.deviations[number]
+        if released is None or not math.isfinite(deviations[0]):
+            notes.append(f"The {_divisor(question)} was zero in some replicates, so the typical interval is unbounded.")
             return self._bounds(question)
-        if question.kind in ("sum", "difference"):
+        if question.statistic is not None:
+            at_least, sizes = question.one.at_least(self.release.counts), self.release.sizes
+            return self._possible(
+                question, question.statistic.around(at_least, found.factor * deviations, sizes), released
+            )
+        plain, logarithmic = deviations.tolist()
+        if question.kind in LINEAR_KINDS:
             half: float = max(1, math.ceil(found.factor * plain - 1e-9))
             return self._possible(question, (released - half, released + half), released)
         # One group more or less is always typical, even where no replicate showed it.
@@ -479,3 +499,19 @@ def _whole(low: float, high: float) -> Ends:
     """Return the integers within an interval, with a small tolerance for float rounding."""
     slack = 1e-9 * (1 + abs(low) + abs(high))
     return math.ceil(low - slack), math.floor(high + slack)
+
+
+def _reach(found: LinearSum, chance: float) -> Ends:
+    """Return the ends of a sum, clipped to possible values before its reach is added, so that none is empty."""
+    middle, half = max(0.0, found.estimate), found.reach(chance)
+    return max(0.0, middle - half), middle + half
+
+
+def _quotient(one: Ends, other: Ends) -> Ends:
+    """Return the ends of a ratio from those of two sums that hold jointly."""
+    return (one[0] / other[1] if other[1] else 0.0), (one[1] / other[0] if other[0] else math.inf)
+
+
+def _divisor(question: ResolvedQuery) -> str:
+    """Return the number that must not be zero, in words."""
+    return "denominator" if question.other else f"number of {'entities' if question.kind == 'gini' else 'groups'}"

@@ -50,7 +50,7 @@ from tallytree.estimate.intervals.changes import (
     find_changes,
     percent_changes,
 )
-from tallytree.estimate.intervals.guaranteed import sum_ends
+from tallytree.estimate.intervals.guaranteed import SumBounds
 from tallytree.estimate.intervals.linear import Estimates, estimate_sums, no_guarantee, no_linear
 from tallytree.estimate.intervals.tails import LEAST_P_VALUE, Errors
 from tallytree.estimate.intervals.unions import Unions
@@ -609,7 +609,7 @@ class _Side:
     def ends(self, question: Question, first: int, regions: Unions, error: float) -> OldAndNew:
         """Return guaranteed ends of the numbers."""
         measurements, rows = self.measured(question, regions)
-        found = sum_ends(measurements, self.weights(question, first).astype(np.float64), rows, error)
+        found = SumBounds(measurements).of(self.weights(question, first).astype(np.float64), rows, error)
         if found is None:
             raise ReleaseError(
                 f"{self.release.title!r} does not bound the question {question.name!r}; ask for other questions"

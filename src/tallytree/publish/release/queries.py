@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from numbers import Integral
 from typing import Literal, get_args
 
@@ -15,10 +17,11 @@ from tallytree.core.arguments import MAPPING, expect, instance, optional, told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
-from tallytree.core.numbers import short
+from tallytree.core.numbers import exact_number, short
 from tallytree.domain.categories import ALL, Categories, margins
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
+from tallytree.estimate.intervals.size_distribution import Gini, Quantile, Statistic
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.publish.release.areas import Area, RegionNames, read_areas
 from tallytree.publish.release.table_layout import TableRows
@@ -215,8 +218,17 @@ def listed(texts: Sequence[str]) -> str:
 
 Sizes = str | int | Iterable[int] | None
 Ends = tuple[float, float]
-QueryKind = Literal["sum", "share", "mean", "ratio", "difference"]
+QueryKind = Literal["sum", "share", "mean", "ratio", "difference", "median", "quantile", "gini"]
 KINDS: tuple[QueryKind, ...] = get_args(QueryKind)
+LINEAR_KINDS = ("sum", "difference")
+SIZE_KINDS = ("median", "quantile")  # whose answers are sizes
+OVER_ALL_SIZES = {
+    "mean": "mean size",
+    "median": "median size",
+    "quantile": "quantile of the sizes",
+    "gini": "Gini coefficient of the sizes",
+}
+MEDIAN = Fraction(1, 2)
 
 _COMPARED = re.compile(r"(>=|<=|>|<|=)?\s*(\d+)")
 _SPANNED = re.compile(r"(\d+)\s*(?:-|–|\.\.|…|to)\s*(\d+)")
@@ -240,6 +252,11 @@ class Sum:
         by_size = counts[regions[:, None], columns].sum(axis=0)
         return int(by_size @ np.array(self.sizes)) if self.entities else int(by_size.sum())
 
+    def at_least(self, counts: Integers) -> Integers:
+        """Return how many groups of its regions have each size or more."""
+        found: Integers = counts[list(self.regions)].sum(axis=0)[::-1].cumsum()[::-1]
+        return found
+
 
 @dataclass(frozen=True)
 class Query:
@@ -249,7 +266,9 @@ class Query:
     ----------
     kind
         `"sum"`: the number of groups. `"share"`: their share of all groups there. `"mean"`: entities per group.
-        `"ratio"` and `"difference"`: the number of groups compared with that of the regions `to`.
+        `"ratio"` and `"difference"`: the number of groups compared with that of the regions `to`. `"median"` and
+        `"quantile"`: the size that half, or a part `q`, of the groups do not exceed. `"gini"`: the Gini coefficient
+        of the sizes.
     regions
         Ids or names of regions; several are summed. The whole if left out.
     sizes
@@ -260,11 +279,20 @@ class Query:
         For a share: the values of categories whose share among all groups of these sizes is wanted.
     to, to_sizes, to_by
         For a ratio or a difference: what is compared with. `to_sizes` are the same sizes if left out.
+    q
+        For a quantile: a number from 0 to 1, such as 0.9.
+
+    Raises
+    ------
+    SpecError
+        If `q` is not from 0 to 1, or is given for another kind.
 
     Examples
     --------
     >>> Query("share", "Oregon", ">=6").kind
     'share'
+    >>> Query("quantile", "Oregon", q=0.9).q
+    0.9
     """
 
     kind: QueryKind = "sum"
@@ -275,11 +303,30 @@ class Query:
     to: Regions = None
     to_sizes: Sizes = None
     to_by: By = None
+    q: float | str | Fraction | None = None
+
+    def __post_init__(self) -> None:
+        """Check the kind and `q` together, before anything is read."""
+        statistic_of(self.kind, self.q)
+
+
+def statistic_of(kind: object, q: object = None) -> Statistic | None:
+    """Return the statistic of the sizes that a kind of query asks for, if any; refuse a wrong `q` with a SpecError."""
+    if kind != "quantile" and q is not None:
+        raise SpecError(f"q is for queries of the kind 'quantile'; this one has the kind {told(kind)}")
+    if kind == "gini":
+        return Gini()
+    if kind not in SIZE_KINDS:
+        return None
+    with suppress(ValueError):
+        if 0 <= (found := exact_number(q) if kind == "quantile" else MEDIAN) <= 1:
+            return Quantile(found)
+    raise SpecError(f"the quantile is {told(q)}; expected a number from 0 to 1, such as 0.9")
 
 
 @dataclass(frozen=True)
 class ResolvedQuery:
-    """A query in terms of a release's rows and sizes: one sum, or two sums and how to compare them."""
+    """A query in terms of a release's rows and sizes: one sum and a statistic of it, or two sums to be compared."""
 
     kind: QueryKind
     one: Sum
@@ -287,6 +334,7 @@ class ResolvedQuery:
     words: str
     scope: Scope
     row: int | None = None  # of the released table (see `TableRows`), if the query is about one row
+    statistic: Statistic | None = None
 
     @property
     def cell(self) -> tuple[int, int] | None:
@@ -295,7 +343,10 @@ class ResolvedQuery:
         return (self.row, self.one.sizes[0]) if alone and self.row is not None else None
 
     def value(self, counts: Integers, first_size: int) -> float | None:
-        """Return the answer for counts `[regions, sizes]`; None if the denominator is zero."""
+        """Return the answer for counts `[regions, sizes]`; None if it is undefined."""
+        if self.statistic is not None:
+            sizes = range(first_size, first_size + counts.shape[1])
+            return self.statistic.value(self.one.at_least(counts), sizes)
         one = self.one.of(counts, first_size)
         if self.other is None:
             return one
@@ -306,6 +357,8 @@ class ResolvedQuery:
 
     def bounds(self, public: Callable[[Sum], int | None], sizes: range) -> Ends:
         """Return the least and the greatest possible value; `public` returns a public number of groups or None."""
+        if self.statistic is not None:
+            return self.statistic.possible(sizes)
         if self.kind == "share":
             return 0.0, 1.0
         if self.kind == "mean":
@@ -326,20 +379,24 @@ def resolve(query: Query, tree: Hierarchy, known: range) -> ResolvedQuery:
         raise SpecError(f"unknown kind of query {query.kind!r}; choose from {', '.join(KINDS)}")
     scope = Scope.of(query.regions, {**(query.by or {}), **query.of} if query.of else query.by, tree)
     sizes = sizes_in(query.sizes, known)
+    statistic = statistic_of(query.kind, query.q)
     one, what = _sum(scope, sizes, tree), _groups(sizes, known, scope.words)
     other, words = None, what
     if query.kind == "share":
         other, words = _share(query, one, tree, known)
-    elif query.kind == "mean":
+    elif query.kind in OVER_ALL_SIZES:
         if len(sizes) != len(known):
-            raise SpecError("a mean is over all sizes; leave the sizes out")
-        one, other, words = replace(one, entities=True), one, f"mean size of the groups in {scope.words}"
+            raise SpecError(f"a {query.kind} is over all sizes; leave the sizes out")
+        words = f"{OVER_ALL_SIZES[query.kind]} of the groups in {scope.words}"
+        if isinstance(statistic, Quantile) and query.kind == "quantile":
+            words = f"{float(100 * statistic.q):g} % {words}"
+        one, other = (replace(one, entities=True), one) if query.kind == "mean" else (one, None)
     elif query.kind in ("ratio", "difference"):
         second = Scope.of(query.to, query.to_by, tree)
         other = _sum(second, sizes_in(query.sizes if query.to_sizes is None else query.to_sizes, known), tree)
         compared = _groups(other.sizes, known, second.words)
         words = f"ratio of {what} to {compared}" if query.kind == "ratio" else f"{what}, minus {compared}"
-    return ResolvedQuery(query.kind, one, other, words, scope, scope.table_row(tree))
+    return ResolvedQuery(query.kind, one, other, words, scope, scope.table_row(tree), statistic)
 
 
 def split_query(

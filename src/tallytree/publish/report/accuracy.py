@@ -19,7 +19,6 @@ import numpy as np
 
 from tallytree.core.arrays import Floats
 from tallytree.estimate.intervals.interval import REACH_SHARE
-from tallytree.estimate.intervals.linear import no_linear
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.queries import Query
@@ -111,12 +110,10 @@ def find_differences(cells: Cells) -> Differences:
     release, tree = cells.release, cells.tree
     regions = np.flatnonzero((tree.parents >= 0) & ~tree.carried & (cells.groups[:, 0] > 0))
     features = len(cells.classes) + 1  # the last is the mean size
-    bounded = no_linear(release.measurements) is None  # are shares comparable?
-    compared = len(regions) * (features if bounded else 1)
+    compared = len(regions) * features
     if not len(regions) or len(cells.classes) < 2:
         return Differences((), 0, "the release has only one region, or only one size.")
     scores = _scores(cells)[regions]
-    scores[:, :-1] = scores[:, :-1] if bounded else -1
     affordable = max(MOST_WORK // len(release.hierarchy), FEWEST_TRIED)
     order = np.argsort(-scores, axis=None, kind="stable")[: min(MOST_TRIED, compared, affordable)]
     pairs = [(int(regions[place // features]), int(place % features)) for place in order]

@@ -20,6 +20,7 @@ from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
 from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
+from tallytree.estimate.intervals.size_distribution import medians
 from tallytree.publish.about import About
 from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
@@ -32,7 +33,7 @@ from tallytree.publish.table import Table, region_blocks
 
 MOST_CELLS = 10_000_000  # that a page is made from
 MOST_QUERIES = 600  # for intervals of classes
-MOST_AVERAGES = 400  # areas and regions, from the root down, whose numbers of groups and averages get intervals
+MOST_AVERAGES = 400  # areas and regions, from the root down, whose groups, averages and medians get intervals
 TYPICAL = "typical_"  # before the names of columns
 MISSING = -1  # stands for an end of an interval that does not exist
 HUNDREDTHS = 100  # averages are embedded as integers
@@ -54,6 +55,7 @@ class Cells:
     classes: tuple[SizeClass, ...]
     counts: Integers
     entities: Integers
+    medians: Integers  # like `entities`
     ends: Mapping[What, Mapping[str, Integers]]  # by the name of their column
 
     __repr__ = briefly
@@ -73,10 +75,11 @@ class Cells:
         entity_ends = _read_numbers(release.entity_table, *shape)
         counts, classes = ends.pop("count"), size_classes(release.sizes)
         entities, _ = entity_ends.pop("entities"), entity_ends.pop("open_groups")
+        middle = medians(counts, release.sizes.start)
         if len(classes) < len(release.sizes):
             counts = np.add.reduceat(counts, [one.first - release.sizes.start for one in classes], axis=2)
             ends = _class_ends(release, tree, classes, counts)
-        return cls(release, tree, classes, counts, entities, {"counts": ends, "entities": entity_ends})
+        return cls(release, tree, classes, counts, entities, middle, {"counts": ends, "entities": entity_ends})
 
     @property
     def one_by_one(self) -> bool:
@@ -116,7 +119,7 @@ class Cells:
 
     @cached_property
     def of_places(self) -> dict[str, Integers]:
-        """Return both ends of the guaranteed intervals of `groups` and `mean` (in hundredths): areas, then regions."""
+        """Return the guaranteed intervals of `groups`, `mean` (in hundredths) and `median`: areas, then regions."""
         return _place_ends(self)
 
     def reach(self, level: int) -> Integers | None:
@@ -137,6 +140,7 @@ class Areas:
     kind_of: tuple[int, ...]
     counts: Integers
     entities: Integers
+    medians: Integers
     ends: Mapping[str, Integers]
     left_out: int
 
@@ -153,35 +157,35 @@ def _read_areas(cells: Cells) -> Areas:
     if areas:
         found = _read_numbers(release.areas_table, len(areas), *shape)
     counts, ends = found.pop("count"), found
-    entities = counts @ np.arange(release.sizes.start, release.sizes.stop)
+    entities, middle = counts @ np.array(release.sizes), medians(counts, release.sizes.start)
     if not cells.one_by_one:
         counts = np.add.reduceat(counts, [one.first - release.sizes.start for one in cells.classes], axis=2)
         ends = {name: np.full(counts.shape, MISSING, np.int64) for name in cells.ends["counts"]}
     kinds = tuple(dict.fromkeys(area.kind for area in areas))
     places = tuple(kinds.index(area.kind) for area in areas)
     titles = tuple(area.name for area in areas)
-    return Areas(titles, kinds, places, counts, entities, ends, len(release.areas) - len(areas))
+    return Areas(titles, kinds, places, counts, entities, middle, ends, len(release.areas) - len(areas))
 
 
 def _place_ends(cells: Cells) -> dict[str, Integers]:
     """Return the ends of numbers of groups and of averages; those of public numbers and without intervals miss."""
     release, areas = cells.release, cells.release.areas[: len(cells.areas.names)]
     places: list[Any] = [*areas, *cells.tree.ids]
-    found = {what: np.full((len(places), 2), MISSING, np.int64) for what in ("groups", "mean")}
+    kinds: dict[str, QueryKind] = {"mean": "mean", "median": "median", "groups": "sum"}
+    found = {what: np.full((len(places), 2), MISSING, np.int64) for what in kinds}
     upper = release.partial or cells.tree.depth < release.hierarchy.regions.depth  # whose intervals are wider
     if release.error_bars.which == "none" or upper:
         return found
     some = [*range(len(areas))[: MOST_AVERAGES // 2], *range(len(areas), len(places))][:MOST_AVERAGES]
-    public = public_totals(release.measurements) is not None
-    kinds: list[QueryKind] = ["mean"] if public else ["mean", "sum"]
-    queries = [Query(kind, places[place]) for kind in kinds for place in some]
+    if public_totals(release.measurements) is not None:
+        del kinds["groups"]
+    wanted = [(what, place) for what in kinds for place in some]
+    queries = [Query(kinds[what], places[place]) for what, place in wanted]
     answers = answer_queries(release, queries, confidence=release.error_bars.confidence, typical=False)
-    for place, (query, answer) in enumerate(zip(queries, answers, strict=True)):
-        if answer.guaranteed is not None and query.kind == "sum":
-            found["groups"][some[place % len(some)]] = answer.guaranteed
-        elif answer.guaranteed is not None:
-            low, high = max(answer.guaranteed[0], 0.0), min(answer.guaranteed[1], float(release.sizes[-1]))
-            found["mean"][some[place % len(some)]] = floor(HUNDREDTHS * low), ceil(HUNDREDTHS * high)
+    for (what, place), answer in zip(wanted, answers, strict=True):
+        if answer.guaranteed is not None:
+            low, high = (HUNDREDTHS * end if what == "mean" else end for end in answer.guaranteed)
+            found[what][place] = floor(low), ceil(high)
     return found
 
 
@@ -219,6 +223,7 @@ def select_regions(cells: Cells, *, room: int = ROOM) -> Integers:
     numbers = [cells.counts, *(_distances(found, cells.counts) for found in cells.ends["counts"].values())]
     length = sum(_digits(found).sum(axis=(1, 2)) for found in numbers)
     length = length + _digits(cells.entities).sum(axis=1) * (1 + len(cells.ends["entities"]))
+    length = length + _digits(cells.medians).sum(axis=1)
     length = length + np.array([len(name) + len(code) + 12 for name, code in zip(tree.names, tree.ids, strict=True)])
     found: list[Integers] = []
     for level in range(tree.depth):
@@ -278,6 +283,8 @@ def script_data(cells: Cells, regions: Integers, words: About) -> dict[str, Any]
             what: [*found[count:][regions].tolist(), *found[:count].tolist()] for what, found in cells.of_places.items()
         },
         "entities": flat(cells.entities, areas.entities),
+        "medians": flat(cells.medians, areas.medians),
+        "last": release.sizes[-1],
         "recommended": {what: recommended(what) for what in cells.prefixes},
         "entity_ends": {name: flat(found) for name, found in cells.ends["entities"].items()},
         "confidence": in_percent(release.error_bars.confidence),

@@ -127,9 +127,9 @@
     const which = slotWords(slot);
     get("region-name").textContent = `${labelled(chosen)}, ${level}${which ? `, ${which}` : ""}`;
     const number = total(chosen, slot);
-    const [, , ofGroups, ofEntities, ofSize] = placeColumns(), within = (column) => column.ends(chosen) && ` (${column.ends(chosen)})`;
+    const [, , ofGroups, ofEntities, ofSize, ofMedian] = placeColumns(), within = (column) => column.ends(chosen) && ` (${column.ends(chosen)})`;
     get("region-facts").textContent = `${whole(number)} ${groups}${within(ofGroups)} with ${whole(data.entities[chosen][slot])} ${entities}${within(ofEntities)}` +
-      (number ? `; the average size is ${ofSize.text(ofSize.value(chosen))}${within(ofSize)}` : "") + `; ${capped}.`;
+      (number ? `; the average size is ${ofSize.text(ofSize.value(chosen))}${within(ofSize)}, the median size ${ofMedian.text(ofMedian.value(chosen))}${within(ofMedian)}` : "") + `; ${capped}.`;
     showSizes(number);
     showBelow();
     showAreas();
@@ -167,16 +167,19 @@
   // The columns of a list of regions or areas; each number has its interval below it.
   function placeColumns() {
     const size = (place) => data.entities[place][slot] / total(place, slot);
-    const some = slot === 0 ? (what, place, digits) => {
+    const sizeText = (value) => value < 0 ? "–" : value === data.last ? `${whole(value)} or more` : whole(value);
+    const average = (value) => value < 0 ? "–" : value.toFixed(2);
+    const some = slot === 0 ? (what, place, text) => {
       const [low, high] = data.place_ends[what][place];
-      return low < 0 ? "" : digits ? `${(low / 100).toFixed(digits)} to ${(high / 100).toFixed(digits)}` : between([low, high]);
+      return low < 0 ? "" : low === high ? text(low) : `${text(low)} to ${text(high)}`;
     } : () => "";
     return [
       { title: "name", value: name, cell: (place) => rowHead(link(place)) },
       { title: `number of ${groups}`, bar: true, value: (place) => total(place, slot) },
-      { title: groups, value: (place) => total(place, slot), text: whole, ends: (place) => some("groups", place) },
+      { title: groups, value: (place) => total(place, slot), text: whole, ends: (place) => some("groups", place, whole) },
       { title: entities, value: (place) => data.entities[place][slot], text: whole, ends: (place) => { const ends = entityEnds(place, slot); return ends ? between(ends) : ""; } },
-      { title: "average size", value: (place) => total(place, slot) ? size(place) : -1, text: (value) => value < 0 ? "–" : value.toFixed(2), ends: (place) => some("mean", place, 2) },
+      { title: "average size", value: (place) => total(place, slot) ? size(place) : -1, text: average, ends: (place) => some("mean", place, (end) => average(end / 100)) },
+      { title: "median size", value: (place) => data.medians[place][slot], text: sizeText, ends: (place) => some("median", place, sizeText) },
     ];
   }
 
