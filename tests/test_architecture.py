@@ -341,7 +341,7 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_438,
+    "core and domain": 2_440,
     "tables": 3_154,
     "privacy": 3_121,
     "estimate": 4_884,
@@ -351,12 +351,12 @@ MOST_CODE_LINES = {
     "publish": 8_719,
     "demo": 168,
     "lab": 5_115,
-    "command": 3_872,
+    "command": 3_926,
 }
 MOST_MODULES = 205
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (33, 4_678)  # modules, code lines
+MOST_TO_READ = (33, 4_680)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",

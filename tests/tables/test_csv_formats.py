@@ -64,7 +64,7 @@ def test_encodings_are_set_and_otherwise_refused_with_a_hint(tmp_path, encoding,
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
 def test_the_encoding_is_guessed(tmp_path, encoding):
     path = written(tmp_path / "p.csv", ";", encoding)
-    assert counts(path, encoding=guess_encoding(str(path))) == EXPECTED
+    assert counts(path, encoding=guess_encoding([str(path)])) == EXPECTED
 
 
 def test_a_byte_that_the_encoding_does_not_have_is_named_by_its_line(tmp_path):

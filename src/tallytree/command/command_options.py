@@ -84,7 +84,11 @@ class SynthesisOptions(RunOptions):
 class InitOptions:
     """The options of `init`."""
 
-    people: Annotated[Path, typer.Argument(metavar="PEOPLE", help="A file with one row per person.")]
+    persons: Annotated[Path, typer.Argument(metavar="PERSONS", help="A file with one row per person.")]
+    households: Annotated[
+        Path | None,
+        typer.Argument(metavar="HOUSEHOLDS", help="A second private file, with one row per household and its region."),
+    ] = None
     out: Annotated[Path, typer.Option("--out", help="Write the spec to this new file.")] = Path("release.toml")
     group: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Take this column for the group, such as the household's id.")
@@ -119,6 +123,9 @@ class InitOptions:
     ] = None
     table: Annotated[
         str | None, typer.Option(metavar="NAME", help="Read this table of a DuckDB file, or this sheet of a workbook.")
+    ] = None
+    households_table: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read this table or sheet of HOUSEHOLDS.")
     ] = None
     counts: Annotated[
         bool,

@@ -37,7 +37,7 @@ from tallytree.publish.folder import write_new
 from tallytree.tables.address import kind_of, paths_of, stem
 from tallytree.tables.columns import Column, describe_columns
 from tallytree.tables.reading import regions_in_rows
-from tallytree.tables.source import refuse_private_file
+from tallytree.tables.source import refuse_own_list, refuse_private_file
 
 NONE = "none"
 INDENT = "     "  # of what follows the number of a question
@@ -54,16 +54,48 @@ LEVELS = (  # words in the names of levels, from the top down
     ("block",),
 )
 NESTED = 0.8  # a level has at most this share of the number of regions below it
-SCHEMA = "release.schema.json"
+EXACT = "(Exact counts, for the data holder only.)"
+
+
+@dataclass(frozen=True)
+class PrivateFile:
+    """A private file and its columns; nothing else of it is kept."""
+
+    path: Path
+    table: str | None
+    columns: Mapping[str, Column]
+    rows: int | None  # if they were counted
+
+    def repeats(self, column: str, whom: str) -> str | None:
+        """Return a sentence if rows share values of a column that was counted."""
+        distinct = self.columns[column].distinct
+        if distinct is None or self.rows is None or distinct == self.rows:
+            return None
+        return f"{column!r} repeats: {distinct:,} values in {self.rows:,} rows, so it does not name {whom}"
 
 
 @dataclass(frozen=True)
 class Look:
-    """The columns of the private files, and how the files are written."""
+    """The private files, and how they are written."""
 
-    columns: Mapping[str, Column]
-    rows: int | None  # if they were counted
+    persons: PrivateFile
+    households: PrivateFile | None
     form: CsvFormat
+
+    @property
+    def files(self) -> list[PrivateFile]:
+        """Return the files."""
+        return [self.persons] if self.households is None else [self.persons, self.households]
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """Return the columns of the file that names the regions, which is the last one."""
+        return self.files[-1].columns
+
+    @property
+    def shared(self) -> Mapping[str, Column]:
+        """Return the columns that every file has."""
+        return {name: column for name, column in self.columns.items() if name in self.persons.columns}
 
 
 @dataclass(frozen=True)
@@ -96,35 +128,52 @@ def run_init(options: InitOptions) -> None:
     screen.show(_columns_shown(look, options), quiet=options.quiet)
     answers = _answers(options, look)
     files = _files(options, look, answers)
-    _refuse_existing([path for path in files if path.name != SCHEMA], options)
+    _refuse_existing([*files], options)
     _write(files, force=options.force)
     _show_next(options, files, answers)
 
 
 def look_at(options: InitOptions) -> Look:
-    """Return the columns of the private files; nothing else of them is kept."""
-    source = str(options.people)
-    paths = paths_of(source, "the file") or []
-    is_text = kind_of(paths, "the file") == "csv"
-    encoding = options.encoding or (guess_encoding(paths[0]) if is_text else "utf-8")
-    form = CsvFormat(encoding=encoding)
-    columns, rows = describe_columns(source, table=options.table, form=form, count=options.counts)
-    if len(columns) < 2:
+    """Return the columns of the private files."""
+    given = [(options.persons, options.table)]
+    given += [] if options.households is None else [(options.households, options.households_table)]
+    found = [paths_of(str(path), "the file") or [] for path, _ in given]
+    texts = [path for paths in found if kind_of(paths, "the file") == "csv" for path in paths]
+    form = CsvFormat(encoding=options.encoding or guess_encoding(texts))
+    if options.households is not None:
+        refuse_own_list(str(options.persons), options.table, str(options.households), options.households_table)
+    files = [_private_file(path, table, form, options) for path, table in given]
+    look = Look(files[0], files[1] if len(files) > 1 else None, form)
+    if len(files) > 1 and not look.shared:
         raise SpecError(
-            f"{source} has one column; expected at least a column that says which group a row belongs to, and one with "
-            "its region. If another character separates its cells, replace it by a comma, semicolon or tab"
+            f"{files[0].path} and {files[1].path} have no column of the same name; expected the id of a household in "
+            "both. Give it the same name in both files"
         )
-    return Look({column.name: column for column in columns}, rows, form)
+    if len(look.columns) < 2:
+        raise SpecError(
+            f"{files[-1].path} has one column; expected at least a column that says which group a row belongs to, and "
+            "one with its region. If another character separates its cells, replace it by a comma, semicolon or tab"
+        )
+    return look
+
+
+def _private_file(path: Path, table: str | None, form: CsvFormat, options: InitOptions) -> PrivateFile:
+    columns, rows = describe_columns(str(path), table=table, form=form, count=options.counts)
+    return PrivateFile(path, table, {column.name: column for column in columns}, rows)
 
 
 def _columns_shown(look: Look, options: InitOptions) -> Any:
     table = screen.plain_table("column", "type", *(["distinct values"] if options.counts else []), right=(2,))
-    for column in look.columns.values():
-        table.add_row(column.name, column.kind, *([f"{column.distinct:,}"] if column.distinct is not None else []))
+    for file in look.files:
+        if look.households is not None:
+            table.add_row(screen.words(f"{file.path}:"))
+        for column in file.columns.values():
+            table.add_row(column.name, column.kind, *([f"{column.distinct:,}"] if column.distinct is not None else []))
     if options.counts:
+        rows = " and ".join(f"{file.rows:,}" for file in look.files)
         told = (
-            f"{look.rows:,} rows. These counts are exact, not private: they are for the data holder's eyes only, and "
-            "are not stored."
+            f"{rows} rows. These counts are exact, not private: they are for the data holder's eyes only, and are not "
+            "stored."
         )
     else:
         told = "Only names and types of columns were read. --counts also counts distinct values, for you alone."
@@ -200,25 +249,28 @@ def _folded(text: str) -> str:
 
 
 def _group(options: InitOptions, look: Look, answers: Mapping[str, Any]) -> Question:
+    def check(given: str) -> str:
+        column = _column(given, look.shared, "" if look.households is None else " in both files")
+        if look.households is not None and (found := look.households.repeats(column, "a household")):
+            raise SpecError(f"{found}. Give another column, or leave one row for each household. {EXACT}")
+        return column
+
     text = "Which column says which household (or other group) a row belongs to?"
-    return Question("--group COLUMN", text, _best(look, HOUSEHOLD, ()), lambda given: _column(given, look))
+    only = next(iter(look.shared)) if len(look.shared) == 1 else None
+    return Question("--group COLUMN", text, _best(look.shared, HOUSEHOLD, ()) or only, check)
 
 
 def _entity(options: InitOptions, look: Look, answers: Mapping[str, Any]) -> Question:
     def check(given: str) -> str | None:
-        column = None if given == NONE else _column(given, look)
+        column = None if given == NONE else _column(given, look.persons.columns)
         if column is not None and column == answers["group"]:
             raise SpecError(f"{column!r} names the group already; give another column, or {NONE}")
-        found = None if column is None else look.columns[column].distinct
-        if found is not None and look.rows is not None and found < look.rows:
-            raise SpecError(
-                f"{column!r} repeats: {found:,} values in {look.rows:,} rows, so it does not name a person. Give "
-                f"another column, or {NONE}: then each row is a person. (Exact counts, for the data holder only.)"
-            )
+        if column is not None and (found := look.persons.repeats(column, "a person")):
+            raise SpecError(f"{found}. Give another column, or {NONE}: then each row is a person. {EXACT}")
         return column
 
     text = f"Which column says which person a row is? {NONE}: each row is another person."
-    guess = _best(look, PERSON, (answers["group"],), unique=True) or NONE
+    guess = _best(look.persons.columns, PERSON, (answers["group"],), unique=look.persons.rows) or NONE
     return Question("--entity COLUMN", text, guess, check)
 
 
@@ -286,24 +338,25 @@ QUESTIONS: dict[str, Callable[[InitOptions, Look, Mapping[str, Any]], Question]]
 # -------------------------------------------------------------------- guesses
 
 
-def _column(given: str, look: Look) -> str:
-    if given not in look.columns:
-        raise SpecError(f"there is no column {given!r}; {did_you_mean(given, look.columns, 'there are')}")
+def _column(given: str, columns: Mapping[str, Column], where: str = "") -> str:
+    if given not in columns:
+        raise SpecError(f"there is no column {given!r}{where}; {did_you_mean(given, columns, 'there are')}")
     return given
 
 
-def _best(look: Look, words: Sequence[str], taken: Sequence[str | None], *, unique: bool = False) -> str | None:
-    """Return the column whose name is most like that of an id; `unique` asks for an id that rows do not share."""
+def _best(
+    columns: Mapping[str, Column], words: Sequence[str], taken: Sequence[str | None], *, unique: int | None = 0
+) -> str | None:
+    """Return the column whose name is most like that of an id; `unique` is the number of rows, which share no id."""
     fits = [
         name
-        for name in look.columns
+        for name in columns
         if name not in taken
         and any(word in name.casefold() for word in words)
         and not any(word in name.casefold() for word in NOT_AN_ID)
     ]
-    if unique:
-        counted = look.rows is not None
-        fits = [name for name in fits if look.columns[name].distinct == look.rows or (not counted and _is_id(name))]
+    if unique != 0:
+        fits = [name for name in fits if (_is_id(name) if unique is None else columns[name].distinct == unique)]
     return min(fits, key=lambda name: not _is_id(name), default=None)
 
 
@@ -329,23 +382,23 @@ def _regions_of(given: str, options: InitOptions, look: Look, taken: Sequence[st
     if path.suffix and not set(columns) & set(look.columns):
         raise SpecError(f"there is no file {given}, and no such column")
     for name in columns:
-        if _column(name, look) in taken:
+        if _column(name, look.columns) in taken:
             raise SpecError(f"{name!r} names a group or a person, so it cannot be a region")
-    rows = regions_in_rows(str(options.people), columns, table=options.table, form=look.form)
+    rows = regions_in_rows(str(look.files[-1].path), columns, table=look.files[-1].table, form=look.form)
     Hierarchy.from_levels(rows, columns)
     return Regions(tuple(columns), tuple(columns), rows=rows, declared_public=True)
 
 
 def _regions_in_file(path: Path, options: InitOptions, look: Look) -> Regions:
     """Return the levels of a public file: those given, or those whose names and rows make a tree."""
-    refuse_private_file(path, str(options.people), "the list of regions")
-    encoding = guess_encoding(str(path)) if path.is_file() and path.suffix.lower() in (".csv", ".tsv") else "utf-8"
+    _refuse_private(path, look)
+    encoding = guess_encoding([str(path)]) if path.is_file() and path.suffix.lower() in (".csv", ".tsv") else "utf-8"
     table = public_table(path, "region table", CsvFormat(encoding=encoding))
     names = [*table.column_names]
     if missing := [name for name in options.level or () if name not in names]:
         raise SpecError(f"{path} has no column {missing[0]!r}; {did_you_mean(missing[0], names, 'it has')}")
     for name in options.region or ():
-        _column(name, look)
+        _column(name, look.columns)
     shared = [name for name in names if name in look.columns]
     if not shared and not (options.level and options.region):
         raise SpecError(
@@ -356,6 +409,11 @@ def _regions_in_file(path: Path, options: InitOptions, look: Look) -> Regions:
     levels = list(options.level or _nested(cells, shared))
     Hierarchy.from_levels({name: cells[name] for name in levels}, levels)
     return Regions(tuple(levels), tuple(options.region or _named_in_data(levels, cells, shared)), path, encoding)
+
+
+def _refuse_private(regions: Path, look: Look) -> None:
+    for file in look.files:
+        refuse_private_file(regions, str(file.path), "the list of regions")
 
 
 def _named_in_data(levels: Sequence[str], cells: Mapping[str, Sequence[str]], shared: Sequence[str]) -> list[str]:
@@ -395,7 +453,7 @@ def _files(options: InitOptions, look: Look, answers: Mapping[str, Any]) -> dict
     files, table = {}, regions.table
     if regions.rows is not None:
         table = options.out.parent / "regions.csv"
-        refuse_private_file(table, str(options.people), "the list of regions")
+        _refuse_private(table, look)
         written = io.StringIO()
         writer = csv.writer(written, lineterminator="\n")
         writer.writerow(regions.levels)
@@ -411,17 +469,23 @@ def spec_text(options: InitOptions, look: Look, answers: Mapping[str, Any], tabl
     """Return the spec with a comment for each choice."""
     regions: Regions = answers["regions"]
     epsilon = "1" if answers["epsilon"] == "help" else answers["epsilon"]
-    people = _relative(options.people, options.out)
+    persons = _relative(options.persons, options.out)
+    households = None if options.households is None else _relative(options.households, options.out)
     public = "the data holder declares this list public" if regions.declared_public else "public: made without the data"
-    is_household = any(word in answers["group"].casefold() for word in HOUSEHOLD)
+    is_household = households is not None or any(word in answers["group"].casefold() for word in HOUSEHOLD)
     groups = "households" if is_household else "groups"
     title = f"{groups.capitalize()} by size"
     sections: dict[str, dict[str, tuple[Any, str]]] = {
         "data": {
-            "source": (people, "private"),
-            "table": (options.table, "the table or sheet in this file"),
-            "name": (stem(people), "the name of these data in the ledger"),
-            "group": (answers["group"], "the column that says which group a row belongs to"),
+            "source" if households is None else "persons": (persons, "private"),
+            "table": (look.persons.table, "the table or sheet in this file"),
+            "households": (households, "private: one row for each household"),
+            "groups_table": (options.households_table, "the table or sheet in this file"),
+            "name": (stem(persons), "the name of these data in the ledger"),
+            "group" if households is None else "id": (
+                answers["group"],
+                "the column that says which group a row belongs to",
+            ),
             "entity": (answers["entity"], "the column that says which person a row is"),
             "region": (regions.region[0] if len(regions.region) == 1 else [*regions.region], "names a leaf region"),
             "max_size": (answers["max_size"], "larger groups count as this size"),

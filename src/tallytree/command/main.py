@@ -111,7 +111,7 @@ def demo(
 @app.command()
 @with_options
 def init(options: InitOptions) -> None:
-    """Write a spec for a file of persons. Nothing is spent.
+    """Write a spec for a file of persons, or for one of persons and one of households. Nothing is spent.
 
     It reads the names and types of columns, asks at most seven questions with a guess for each, and writes a spec with
     comments. Values of private columns are neither shown nor stored, except the list of regions if you declare it

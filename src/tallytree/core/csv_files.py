@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
@@ -76,12 +77,13 @@ class CsvFormat:
 UTF_8 = CsvFormat()
 
 
-def guess_encoding(path: str) -> str:
-    """Return the encoding that a file is probably written in. It depends on all bytes, so no reader calls this."""
-    with _bytes(path) as file:
-        if file.read(2) in UTF_16:
-            return "utf-16"
-    return "utf-8" if _not_text(path, UTF_8) is None else "windows-1252"
+def guess_encoding(paths: Sequence[str]) -> str:
+    """Return the encoding that files are probably written in. It depends on all bytes, so no reader calls this."""
+    for path in paths:
+        with _bytes(path) as file:
+            if file.read(2) in UTF_16:
+                return "utf-16"
+    return "utf-8" if all(_not_text(path, UTF_8) is None for path in paths) else "windows-1252"
 
 
 def is_utf_16(path: str, form: CsvFormat = UTF_8) -> str | None:
