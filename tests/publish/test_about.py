@@ -90,6 +90,17 @@ def test_its_words_are_those_of_the_report_unless_others_are_given():
     assert "about any one of the people" in html
 
 
+def test_answers_and_displays_use_its_words():
+    made = released(about=STATED)
+    assert made.ask(tt.Query(), typical=False).question.startswith("homes in ")
+    assert made.ask(tt.Query("share", sizes=">=2"), typical=False).question.endswith(
+        f"among the homes in {made.hierarchy.names[0]}"
+    )
+    assert made.ask(tt.Query("median"), typical=False).question.startswith("median size of the homes in ")
+    assert f"{made.total:,} homes with {made.entities[0]:,} people" in repr(made)
+    assert "homes in" in made._repr_html_()
+
+
 def test_an_unknown_key_is_refused_with_the_nearest_one():
     with pytest.raises(tt.SpecError, match=r"did you mean .licence."):
         released(about={"license": "CC-BY-4.0"})

@@ -246,14 +246,14 @@ def bands(release: Release, rows: list[dict[str, Any]], confidence: float | None
     what, by = "area" if "area" in rows[0] else "region", release.hierarchy.by
     with_values = values_in_words([rows[0][name] for name in release.rows.categories], by)
     for place in dict.fromkeys(row[what] for row in rows):
-        table = plain_table("size", "groups", "guaranteed", right=(1, 2))
+        table = plain_table("size", release.about.groups, "guaranteed", right=(1, 2))
         for row in rows:
             if row[what] == place:
                 ends = f"{row['lower']:,} … {row['upper']:,}"
                 table.add_row(size_label(row["size"], last), f"{row['count']:,}", ends)
         where = f"the area {place}" if what == "area" else places([tree.index[place]], tree)
         parts += [
-            words(f"Groups in {where}{with_values}", style="bold green"),
+            words(f"{release.about.groups.capitalize()} in {where}{with_values}", style="bold green"),
             Padding(table, (1, 0, 1, 2)),
         ]
     truncated = truncation(release.measurements.neighbours)

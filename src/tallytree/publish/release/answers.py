@@ -83,7 +83,11 @@ def answer_queries(
     """
     level = release.error_bars.confidence if confidence is None else checked_level(confidence)
     answering = _Answering(
-        release, [resolve(query, release.hierarchy, release.sizes) for query in queries], level, typical, progress
+        release,
+        [resolve(query, release.hierarchy, release.sizes, release.about) for query in queries],
+        level,
+        typical,
+        progress,
     )
     found = []
     for number in range(len(queries)):
@@ -221,13 +225,14 @@ class _Answering:
         last = release.sizes[-1]
         if question.kind in ("mean", "gini"):
             what = "mean" if question.kind == "mean" else "Gini coefficient"
+            groups = release.about.groups.capitalize()
             notes.append(
-                f"Groups of {size_label(last, last)} count as {last}, so the {what} is truncated at {last}: a lower "
+                f"{groups} of {size_label(last, last)} count as {last}, so the {what} is truncated at {last}: a lower "
                 "bound where there are larger ones."
             )
         if self._is_public(question) and (public := self._public(question.one)) is not None:
             kept = "" if release.made_by.keeps_totals else f", which {release.mechanism} keeps for the root only"
-            notes.append(f"The public number of groups there is {public:,}{kept}.")
+            notes.append(f"The public number of {release.about.groups} there is {public:,}{kept}.")
         for region in dict.fromkeys((*question.one.regions, *(question.other.regions if question.other else ()))):
             if len(notes) < MOST_NOTES and (found := self._disagreement(region)):
                 notes.append(found)

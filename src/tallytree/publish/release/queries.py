@@ -23,6 +23,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals.size_distribution import Gini, Quantile, Statistic
 from tallytree.estimate.intervals.unions import Unions
+from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.release.areas import Area, RegionNames, read_areas
 from tallytree.publish.release.table_layout import TableRows
 
@@ -370,8 +371,11 @@ class ResolvedQuery:
         return -other, one
 
 
-def resolve(query: Query, tree: Hierarchy, known: range) -> ResolvedQuery:
-    """Resolve a query against the rows of a tree and known sizes; unknown names raise SpecError."""
+def resolve(query: Query, tree: Hierarchy, known: range, about: About = NOT_STATED) -> ResolvedQuery:
+    """Resolve a query against the rows of a tree and known sizes; unknown names raise SpecError.
+
+    `about` has the words for groups.
+    """
     expect(query, instance(Query, 'Query("share", "Oregon", ">=6")'), "query")
     for name in ("by", "to_by", "of"):
         expect(getattr(query, name), optional(MAPPING), name)
@@ -380,21 +384,21 @@ def resolve(query: Query, tree: Hierarchy, known: range) -> ResolvedQuery:
     scope = Scope.of(query.regions, {**(query.by or {}), **query.of} if query.of else query.by, tree)
     sizes = sizes_in(query.sizes, known)
     statistic = statistic_of(query.kind, query.q)
-    one, what = _sum(scope, sizes, tree), _groups(sizes, known, scope.words)
+    one, what = _sum(scope, sizes, tree), _groups(sizes, known, scope.words, about)
     other, words = None, what
     if query.kind == "share":
-        other, words = _share(query, one, tree, known)
+        other, words = _share(query, one, tree, known, about)
     elif query.kind in OVER_ALL_SIZES:
         if len(sizes) != len(known):
             raise SpecError(f"a {query.kind} is over all sizes; leave the sizes out")
-        words = f"{OVER_ALL_SIZES[query.kind]} of the groups in {scope.words}"
+        words = f"{OVER_ALL_SIZES[query.kind]} of the {about.groups} in {scope.words}"
         if isinstance(statistic, Quantile) and query.kind == "quantile":
             words = f"{float(100 * statistic.q):g} % {words}"
         one, other = (replace(one, entities=True), one) if query.kind == "mean" else (one, None)
     elif query.kind in ("ratio", "difference"):
         second = Scope.of(query.to, query.to_by, tree)
         other = _sum(second, sizes_in(query.sizes if query.to_sizes is None else query.to_sizes, known), tree)
-        compared = _groups(other.sizes, known, second.words)
+        compared = _groups(other.sizes, known, second.words, about)
         words = f"ratio of {what} to {compared}" if query.kind == "ratio" else f"{what}, minus {compared}"
     return ResolvedQuery(query.kind, one, other, words, scope, scope.table_row(tree), statistic)
 
@@ -421,7 +425,7 @@ def _sum(scope: Scope, sizes: tuple[int, ...], tree: Hierarchy) -> Sum:
     return Sum(scope.rows(tree), sizes, over_all=scope.regions if scope.over_all else None)
 
 
-def _share(query: Query, one: Sum, tree: Hierarchy, known: range) -> tuple[Sum, str]:
+def _share(query: Query, one: Sum, tree: Hierarchy, known: range, about: About) -> tuple[Sum, str]:
     """Return the denominator of a share, and the query in words.
 
     It is a share of sizes or, with `of`, of values of categories.
@@ -436,15 +440,15 @@ def _share(query: Query, one: Sum, tree: Hierarchy, known: range) -> tuple[Sum, 
     whole = Scope.of(query.regions, query.by, tree)
     if of:
         part = listed([f"{name} {value}" for name, value in of.items()])
-        among, sizes = _groups(one.sizes, known, whole.words), one.sizes
+        among, sizes = _groups(one.sizes, known, whole.words, about), one.sizes
     else:
-        part, among, sizes = sizes_in_words(one.sizes, known), f"groups in {whole.words}", tuple(known)
+        part, among, sizes = sizes_in_words(one.sizes, known), _groups(known, known, whole.words, about), tuple(known)
     return _sum(whole, sizes, tree), f"share of {part} among the {among}"
 
 
-def _groups(sizes: Sequence[int], known: range, place: str) -> str:
+def _groups(sizes: Sequence[int], known: range, place: str, about: About) -> str:
     words = sizes_in_words(sizes, known)
-    return f"groups of {words} in {place}" if words else f"groups in {place}"
+    return f"{about.groups} of {words} in {place}" if words else f"{about.groups} in {place}"
 
 
 # -------------------------------------------------------------------- sizes

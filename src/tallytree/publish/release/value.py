@@ -387,7 +387,7 @@ class Release(ReleaseContents, Published):
         query = Query(wanted, None, None if wanted == "mean" else sizes, by, of)
         queries = [replace_fields(query, regions=regions.ids[outline.region]) for outline in places.outlines]
         found = answer_queries(self, queries, confidence=confidence, typical=False, progress=progress)
-        what = {"mean": "mean size", "share": "share", "sum": "groups"}[wanted]
+        what = {"mean": "mean size", "share": "share", "sum": self.about.groups}[wanted]
         title = f"{self.title}: {what}{'' if sizes is None else f', sizes {sizes}'}"
         names = tuple(regions.names[outline.region] for outline in places.outlines)
         return RegionMap(title, places, names, tuple(found))
@@ -722,9 +722,9 @@ class Release(ReleaseContents, Published):
 def _as_line(release: ReleaseContents, release_id: str | None) -> str:
     """Return title, levels, sizes, groups and entities, mechanism, budget and id in one line."""
     saved = "not saved" if release_id is None else f"id {release_id[:16]}"
-    facts = _facts(release)
+    facts, about = _facts(release), release.about
     capped = capped_sizes(release.sizes[-1])
-    counted = f"{release.total:,} groups with {release.entities[0]:,} entities ({capped})"
+    counted = f"{release.total:,} {about.groups} with {release.entities[0]:,} {about.entities} ({capped})"
     parts = (
         facts["regions"],
         f"sizes {facts['sizes']}",
@@ -738,12 +738,12 @@ def _as_line(release: ReleaseContents, release_id: str | None) -> str:
 
 def _as_html(release: ReleaseContents, release_id: str | None) -> str:
     """Return the notebook display: the facts, the counts of the root, and a chart of them."""
-    measurements, top = release.measurements, release.hierarchy.names[0]
+    measurements, about, top = release.measurements, release.about, release.hierarchy.names[0]
     known = "an estimate" if public_totals(measurements) is None else "public"
     facts = {
         **_facts(release),
-        "groups": f"{release.total:,} in {top} ({known})",
-        "entities": f"{release.entities[0]:,} in {top} (from the sizes). {cut_off(release.sizes[-1])}",
+        about.groups: f"{release.total:,} in {top} ({known})",
+        about.entities: f"{release.entities[0]:,} in {top} (from the sizes). {cut_off(release.sizes[-1])}",
         "privacy": guarantee(measurements.budget),
         "protects": describe_relation(measurements.neighbours),
         "truncated": truncation(measurements.neighbours),
@@ -751,7 +751,7 @@ def _as_html(release: ReleaseContents, release_id: str | None) -> str:
     }
     ends = [(kind, ENDS[kind]) for kind in release.error_bars.of.get("counts", {})]
     percent = in_percent(release.error_bars.confidence)
-    headers = ["size", f"groups in {shortened(top)}", *(f"{kind} at {percent}" for kind, _ in ends)]
+    headers = ["size", f"{about.groups} in {shortened(top)}", *(f"{kind} at {percent}" for kind, _ in ends)]
     rows = [
         [size_label(size, release.sizes[-1]), f"{release.counts[0, cell]:,}"]
         + [_between(release, 0, cell, names) for _, names in ends]
@@ -777,7 +777,7 @@ def plot_counts(release: ReleaseContents, region: str | None) -> Any:
     x = alt.X("size:N", sort=None, title=title, axis=axis)
     tips = [alt.Tooltip(name, type=kind) for name, kind in (("size", "nominal"), ("groups", "quantitative"))]
     bars = base.mark_bar(color=COLORS[0], opacity=0.75).encode(
-        x=x, y=alt.Y("groups:Q", title="groups", axis=alt.Axis(format=",d", tickMinStep=1)), tooltip=tips
+        x=x, y=alt.Y("groups:Q", title=release.about.groups, axis=alt.Axis(format=",d", tickMinStep=1)), tooltip=tips
     )
     if "lower" in rows[0]:
         bars += base.mark_rule(strokeWidth=1.5, color="#22303c").encode(x=x, y="lower:Q", y2="upper:Q")
