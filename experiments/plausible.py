@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from experiments.hqr import assemble, atlanta, bins, kinds, oregon, read
 from experiments.plausible_tables import markdown
 from tallytree.domain.edit_rules import Below, Has, Implies, Role, SizeClass, Structure
+from tallytree.domain.schema import Marginal
 from tallytree.lab.microdata import HouseholdTruth
 from tallytree.lab.truth import SeededWords, seeded
 from tallytree.privacy.budget import Budget
@@ -176,6 +177,21 @@ def person_tables(codes: HouseholdCodes, case: Case, truth: HouseholdCodes) -> f
     return float(np.mean(apart))
 
 
+def role_tables(codes: HouseholdCodes, case: Case, truth: HouseholdCodes) -> list[float]:
+    """For each of the pair the mean total variation of the one-way tables of whoever is in the role."""
+    schema = replace(codes.schema, structure=case.structure)
+    known = [attribute.name for attribute in schema.person if attribute.name != case.structure.attribute]
+    found = []
+    for role in case.pair:
+        apart = []
+        for name in known:
+            table = Marginal("households", roles=((role, name),))
+            one, other = (marginal_counts(replace(each, schema=schema), table) / each.number for each in (codes, truth))
+            apart.append(float(np.abs(one - other).sum()) / 2)
+        found.append(float(np.mean(apart)))
+    return found
+
+
 def run(
     name: str, case: Case, epsilon: str, number: int, with_structure: bool, options: dict[str, Any]
 ) -> dict[str, Any]:
@@ -205,6 +221,7 @@ def run(
     )
     redrawn = sum(chunk.redrawn for chunk in chunks)
     real, made = looks(case.truth.codes, case), looks(drawn, case)
+    first, second = role_tables(drawn, case, case.truth.codes)
     children, wanted = np.array(made.pop("children_by_head")), np.array(real.pop("children_by_head"))
     return {
         "data": name,
@@ -215,6 +232,9 @@ def run(
         "max_error": float(apart.max()),
         "mean_error": float(apart.mean()),
         "accepted": 1 - redrawn / codes.number,
+        "first_role_apart": first,
+        "second_role_apart": second,
+        "correlation_apart": abs(made["correlation"] - real["correlation"]),
         "persons_apart": person_tables(drawn, case, case.truth.codes),
         "children_apart": float(np.abs(children - wanted).sum() / wanted.sum()),
         **{key: made[key] for key in made},

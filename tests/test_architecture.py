@@ -341,19 +341,19 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 # Lower these numbers freely. Raise one only together with a line in the changelog that says what was bought with it.
 
 MOST_CODE_LINES = {
-    "core and domain": 2_440,
-    "tables": 3_154,
+    "core and domain": 2_503,
+    "tables": 3_159,
     "privacy": 3_121,
     "estimate": 4_884,
     "mechanisms": 1_750,
-    "synthesis": 2_445,
-    "planning": 1_489,
-    "publish": 8_725,
+    "synthesis": 2_466,
+    "planning": 1_490,
+    "publish": 8_748,
     "demo": 168,
-    "lab": 5_115,
+    "lab": 5_117,
     "command": 3_926,
 }
-MOST_MODULES = 205
+MOST_MODULES = 206
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (33, 4_680)  # modules, code lines

@@ -32,31 +32,34 @@ def count(data: tuple[Household, ...], marginal: Marginal, schema: Schema) -> np
     people = [attribute.name for attribute in schema.person]
     sizes = range(schema.max_persons + 1) if marginal.size else [None]
     cells = []
+    names = marginal.attributes
+    pairs = zip(names, marginal.groups_of_axes, strict=True)
+    groups = [own or range(schema.attribute(name).codes) for name, own in pairs]
+    first, last = len(marginal.household), len(names) - len(marginal.person)
+    values = [range(max(own) + 1) for own in groups]
+    home_groups, role_groups, person_groups = groups[:first], groups[first:last], groups[last:]
     for size in sizes:
-        for home_values, role_values in product(
-            product(*(range(schema.attribute(name).codes) for name in marginal.household)),
-            product(*(range(schema.attribute(name).codes) for _, name in marginal.roles)),
-        ):
-            for person_values in product(*(range(schema.attribute(name).codes) for name in marginal.person)):
+        for home_values, role_values in product(product(*values[:first]), product(*values[first:last])):
+            for person_values in product(*values[last:]):
                 total = 0
                 for attributes, members in data:
                     if size is not None and len(members) != size:
                         continue
                     if any(
-                        attributes[homes.index(name)] != value
-                        for name, value in zip(marginal.household, home_values, strict=True)
+                        own[attributes[homes.index(name)]] != value
+                        for name, own, value in zip(marginal.household, home_groups, home_values, strict=True)
                     ):
                         continue
                     who = {role: in_role(role, attributes, members, schema) for role, _ in marginal.roles}
                     if any(place is None for place in who.values()) or any(
-                        members[who[role]][people.index(name)] != value
-                        for (role, name), value in zip(marginal.roles, role_values, strict=True)
+                        own[members[who[role]][people.index(name)]] != value
+                        for (role, name), own, value in zip(marginal.roles, role_groups, role_values, strict=True)
                     ):
                         continue
                     alike = sum(
                         all(
-                            member[people.index(name)] == value
-                            for name, value in zip(marginal.person, person_values, strict=True)
+                            own[member[people.index(name)]] == value
+                            for name, own, value in zip(marginal.person, person_groups, person_values, strict=True)
                         )
                         for place, member in enumerate(members)
                         if place not in who.values()

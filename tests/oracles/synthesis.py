@@ -32,10 +32,16 @@ def table_of(schema, marginal, household):
         return table
     front = (*front, *(persons[who[role]][people.index(name)] for role, name in marginal.roles))
     persons = [person for place, person in enumerate(persons) if place not in who.values()]
+    groups = [own or range(10**6) for own in marginal.groups_of_axes]
+
+    def merged(cell):
+        codes = cell[1:] if marginal.size else cell
+        return (*cell[: len(cell) - len(codes)], *(own[code] for own, code in zip(groups, codes, strict=False)))
+
     if marginal.of == "households" and not marginal.person:
-        table[front] += 1
+        table[merged(front)] += 1
         return table
-    cells = [(*front, *(person[people.index(name)] for name in marginal.person)) for person in persons]
+    cells = [merged((*front, *(person[people.index(name)] for name in marginal.person))) for person in persons]
     for cell in set(cells) if marginal.of == "households" else cells:
         table[cell] += 1
     return table

@@ -5,13 +5,13 @@ Nothing here is ever taken from private rows: values, bins and the largest numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
-from tallytree.core.arguments import FLAG, TEXT, expect, instance, optional, several
+from tallytree.core.arguments import FLAG, TEXT, WHOLE, expect, instance, optional, several
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly, did_you_mean
 from tallytree.core.numbers import short
@@ -151,6 +151,10 @@ class Marginal:
     roles: of "persons", and of `person`, the others are meant.
     The axes are size (if any), then `household`, then `roles`, then `person`, in the order given.
 
+    `groups` merges values of an axis: the table then counts as if the attribute had only as many values as there are
+    groups. It has one entry for each axis but size. An entry has the number of its group for each value of the
+    attribute, or is empty where every value is counted separately.
+
     Parameters
     ----------
     of : {"households", "persons"}
@@ -163,6 +167,8 @@ class Marginal:
         Whether the number of persons is one more household attribute.
     roles : tuple of pairs, optional
         Pairs of a role and an attribute of the person in it.
+    groups : tuple of tuple of int, optional
+        For each attribute of the table the group of each of its values, numbered from 0.
 
     Examples
     --------
@@ -176,6 +182,7 @@ class Marginal:
     person: tuple[str, ...] = ()
     size: bool = False
     roles: tuple[tuple[str, str], ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.of not in ("households", "persons"):
@@ -192,6 +199,10 @@ class Marginal:
         names = (*self.household, *self.person)
         if len(set(names)) != len(names):
             raise SpecError(f"the table over {', '.join(names)} names an attribute twice")
+        if not several(several(WHOLE)).holds(self.groups):
+            raise SpecError("groups of a table are, for each of its attributes, the numbers of its values' groups")
+        groups = tuple(map(tuple, self.groups))
+        object.__setattr__(self, "groups", groups if any(groups) else ())
 
     def check(self, schema: Schema) -> None:
         """Refuse attributes that the schema does not have, or has on the other side.
@@ -216,6 +227,11 @@ class Marginal:
                     raise SpecError(f"{which} have no attribute {name!r}; {did_you_mean(name, known, 'they have')}")
         if self.roles:
             self._check_roles(schema)
+        if self.groups and len(self.groups) != len(self.attributes):
+            raise SpecError(f"the table of {self._words()} has groups for {len(self.groups)} attributes")
+        for name, groups in zip(self.attributes, self.groups, strict=False):
+            if groups and (len(groups) != schema.attribute(name).codes or set(groups) != {*range(max(groups) + 1)}):
+                raise SpecError(f"groups of {name!r} need a number for each of its values, counted from 0")
 
     def _check_roles(self, schema: Schema) -> None:
         structure = schema.structure or Structure()
@@ -247,12 +263,95 @@ class Marginal:
             The lengths.
         """
         size = (schema.max_persons + 1,) if self.size else ()
-        return (*size, *(schema.attribute(name).codes for name in self.attributes))
+        return (*size, *self.lengths(schema))
+
+    def lengths(self, schema: Schema) -> tuple[int, ...]:
+        """Return the lengths of the axes except size.
+
+        Parameters
+        ----------
+        schema : Schema
+            The schema of the attributes.
+
+        Returns
+        -------
+        tuple of int
+            The lengths.
+        """
+        return tuple(
+            max(groups) + 1 if groups else schema.attribute(name).codes
+            for name, groups in zip(self.attributes, self.groups_of_axes, strict=True)
+        )
+
+    @property
+    def groups_of_axes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of each axis except size; empty where no values are merged."""
+        return self.groups or ((),) * len(self.attributes)
+
+    @property
+    def axes(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+        """Return what each axis is of: the side or the role, the attribute, and its groups."""
+        sides = (
+            *(("household",) * len(self.household)),
+            *(f"role {role}" for role, _ in self.roles),
+            *(("person",) * len(self.person)),
+        )
+        size = (("size", "", ()),) if self.size else ()
+        return (*size, *zip(sides, self.attributes, self.groups_of_axes, strict=True))
+
+    def over(self, axes: Sequence[tuple[str, str, tuple[int, ...]]]) -> Marginal:
+        """Return the table over some of its axes, in its order.
+
+        Parameters
+        ----------
+        axes : list of tuple
+            The axes, as `axes` has them.
+
+        Returns
+        -------
+        Marginal
+            The table.
+        """
+        chosen = [axis for axis in self.axes if axis in axes]
+
+        def of(side: str) -> tuple[str, ...]:
+            return tuple(name for which, name, _ in chosen if which == side)
+
+        return Marginal(
+            self.of,
+            of("household"),
+            of("person"),
+            bool(of("size")),
+            tuple((role, name) for role, name in self.roles if name in of(f"role {role}")),
+            tuple(groups for which, _, groups in chosen if which != "size"),
+        )
 
     @property
     def attributes(self) -> tuple[str, ...]:
         """Return the attribute of each axis except size; those of roles may come more than once."""
         return (*self.household, *(name for _, name in self.roles), *self.person)
+
+    def labels(self, schema: Schema) -> list[list[str]]:
+        """Return the words of each axis except size; the values of a group are joined by "or".
+
+        Parameters
+        ----------
+        schema : Schema
+            The schema of the attributes.
+
+        Returns
+        -------
+        list of list of str
+            The words.
+        """
+        found = []
+        for name, groups in zip(self.attributes, self.groups_of_axes, strict=True):
+            values = schema.attribute(name).values
+            merged: dict[int, list[str]] = {}
+            for group, value in zip(groups or range(len(values)), values, strict=True):
+                merged.setdefault(group, []).append(value)
+            found.append([" or ".join(merged[group]) for group in sorted(merged)])
+        return found
 
     def cells(self, schema: Schema) -> int:
         """Return the number of counts.
@@ -271,6 +370,21 @@ class Marginal:
 
     def describe(self) -> str:
         """Return the table in words, for messages and reports."""
+        if not self.groups:
+            return self._words()
+        merged = [
+            f"{name}{f' of {role}' if role else ''} in {max(groups) + 1} groups"
+            for (name, role), groups in zip(self._named, self.groups, strict=False)
+            if groups
+        ]
+        return f"{self._words()} ({', '.join(merged)})"
+
+    @property
+    def _named(self) -> list[tuple[str, str]]:
+        homes, people = ([(name, "") for name in names] for names in (self.household, self.person))
+        return [*homes, *((name, role) for role, name in self.roles), *people]
+
+    def _words(self) -> str:
         axes = [*([SIZE] if self.size else []), *self.household, *(f"{name} of {role}" for role, name in self.roles)]
         where = f" by {', '.join(axes)}" if axes else ""
         others = f" other than {' and '.join(self.role_names)}" if self.roles else ""
@@ -284,7 +398,8 @@ class Marginal:
     def to_json(self) -> dict[str, Any]:
         """Return plain values; `from_json` reads them back."""
         named = {"of": self.of, "household": list(self.household), "person": list(self.person), "size": self.size}
-        return {**named, "roles": [list(pair) for pair in self.roles]} if self.roles else named
+        roles = {"roles": [list(pair) for pair in self.roles]} if self.roles else {}
+        return {**named, **roles, **({"groups": [list(groups) for groups in self.groups]} if self.groups else {})}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Marginal:
@@ -301,7 +416,8 @@ class Marginal:
             The table.
         """
         roles = tuple(tuple(pair) for pair in values.get("roles", ()))
-        return cls(values["of"], tuple(values["household"]), tuple(values["person"]), values["size"], roles)
+        groups = tuple(map(tuple, values.get("groups", ())))
+        return cls(values["of"], tuple(values["household"]), tuple(values["person"]), values["size"], roles, groups)
 
 
 def check_all(marginals: Iterable[Marginal], schema: Schema) -> None:

@@ -100,13 +100,14 @@ def plan_synthesis(
         found.append(PlannedTable(table, why, rho, sqrt(sensitivity(table).l2_squared / (2 * float(rho))), part))
 
     first = [table for table in first_tables(schema) if sensitivity(table).l1]
-    parts = parts_of_the_budget(schema, workload, neighbours, *options.shares)
+    parts = parts_of_the_budget(schema, workload, neighbours, options.shares)
+    parts = parts.limited(lambda table: (known.noise(table) / options.role_noise) ** 2 / float(budget.rho or 1))
     each = share(budget.rho, parts.first / (len(first) + 1))
     if not neighbours.number_is_public:
         add(Marginal("households"), FIRST, each)
     for table in first:
         add(table, ASKED if table in workload.measured else FIRST, each)
-    for why, tables in ((STRUCTURAL, parts.structural), (ASKED, parts.asked)):
+    for why, tables in ((STRUCTURAL, parts.by_role), (STRUCTURAL, parts.structural), (ASKED, parts.asked)):
         for table, part in tables.items():
             add(table, why, share(budget.rho, part))
     exact = tuple(table for table in workload if not sensitivity(table).l1)

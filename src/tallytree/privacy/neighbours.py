@@ -460,6 +460,11 @@ class HouseholdNeighbours:
           roles' attributes somebody in a role can move all that the household adds from one place to another: twice
           what a household added or removed changes. Otherwise as above.
 
+        In groups: who is in a role is decided by the values themselves. After that, the table is that of a data set in
+          which each value is replaced by its group, value by value and row by row. Neighbours stay neighbours under
+          this replacement, or become equal. So all entries above hold with A, C and R the numbers of cells of the
+          grouped table. The groups must not depend on private counts; those of a synthesis follow from noisy ones.
+
         Parameters
         ----------
         marginal : Marginal
@@ -540,13 +545,13 @@ class HouseholdNeighbours:
                 "attribute of persons tells their roles: one person who changes it could change the roles of others. "
                 "Tell roles by position, leave such tables out, or protect one_group"
             )
-        return (
-            prod(schema.attribute(name).codes for name in marginal.household) * self._role_cells(marginal, schema),
-            prod(schema.attribute(name).codes for name in marginal.person),
-        )
+        lengths = marginal.lengths(schema)
+        homes = len(lengths) - len(marginal.person)
+        return prod(lengths[:homes]), prod(lengths[homes:])
 
     def _role_cells(self, marginal: Any, schema: Any) -> int:
-        return prod(schema.attribute(name).codes for _, name in marginal.roles)
+        first = len(marginal.household)
+        return prod(marginal.lengths(schema)[first : first + len(marginal.roles)])
 
 
 def roles_by_attribute(schema: Any) -> bool:

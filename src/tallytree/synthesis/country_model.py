@@ -5,45 +5,30 @@ level if the noise of its share of the budget is expected to sum to no more than
 What is not measured on a level is taken from the level above. Rounds that a kill cut off are paid for and lost, and
 such a table too is taken from above.
 
-*Rates by leaf region* come from the noisy tables of all levels, from the top down.
-A *rate* is what a table counts for each household of a region: the share that rents, the share that contains a child,
-the number of persons over 65. The whole has the model's rates p. On each level a region with n households that lies in
-one with the rates p has the noisy counts y, with noise of variance σ², and
+*Small regions.* A *rate* is what a table counts for each household of a region: the share that rents, the share that
+contains a child, the number of persons over 65. From the top down, a region with n households that lies in one with the
+rates p has the noisy counts y, with noise of variance σ². The fit gets
 
-    x = n p + g (y − n p),    g = V / (V + σ²),    V = n p + n² b
+    x = n p + g (y − n p)  with the variance  g σ²,    g = V / (V + σ²),    V = n p + n² b
 
 where n p is how much counts of regions with equal rates differ by chance, and b, by cell, is how much more they differ
 on this level: fitted by moments from the noisy counts alone, b = Σ w ((y − n p)² − σ² − n p) / Σ w n² with the weights
 w = (n / (n p + σ²))², and 0 where that is negative. So a region keeps its own counts where they tell something and has
-its parent's rates where they are noise. Then counts near or below zero become a small part of n p, and the regions of a
-parent are scaled to add up to it, cell by cell, as their cells are to their number of households.
+its parent's rates where the noise exceeds the count.
 
-*Weights.* Each leaf region gets its own weights of the components of one mixture, so that its rates come out.
+*One fit.* Each component of the whole's mixture gets the leaf region as one more attribute, at first with the released
+shares of regions, the same in all components. Then it is fitted once more, to all tables together: those of the whole,
+those by region, what rules keep empty, and the released numbers by region, category and size as a public table. A table
+by the regions of an upper level is one by leaf regions in groups.
 
-*What is drawn.* Households of a region r are drawn as many as were released for each class k (a size, or a size and a
-category), from the components with the weights π_rc P_c(k). So the components of the region's households have the
-shares q_r = Σ_k f_rk π_rc P_c(k) / Σ_c π_rc P_c(k), where f_rk are the released shares of classes.
-
-*What is wanted.* Rates b_r, where those of component c are A_c: Σ_c q_rc A_c = b_r. Weights of the form π_rc ∝
-w_c exp(λ_r · A_c) change the whole's weights w by no more than that takes. λ_r is where
-
-    λ · b − Σ_k f_k log Σ_c w_c P_c(k) exp(λ · A_c) − τ |λ|² / 2
-
-is largest: its slope is b − Σ q A − τ λ. It is concave and smooth, and Newton's method with shorter steps where they
-overshoot finds it for many regions at a time. τ lets rates that no weights give be missed by a little.
-
-*Persons.* How many households contain a child depends on their sizes, which are released, and a component's rate A_c is
-that of its own sizes. So of the wanted rate what the released sizes alone would change is taken off first: the rate of
-the whole's components, given the region's classes, with each class's own rates A_c(k), minus the same with A_c.
-
-The result is a mixture with the region as one more attribute: P_c(r) ∝ n_r π_rc / w'_c with w'_c = Σ n_r π_rc / n, so
-that given the region a component has the weight π_rc. All else of it, and how it is drawn from, stays as it was.
+*What is drawn.* Households of a region are drawn as many as were released for each class k (a size, or a size and a
+category), from the components with the weights w_c P_c(r) P_c(k). So agreement is exact, whatever the fit found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -59,10 +44,11 @@ from tallytree.privacy.budget import Budget, exact
 from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity
 from tallytree.privacy.private_tables import PrivateTables, longer_schema
 from tallytree.synthesis.agreement import RegionLevels, SizeTable, national_schema, region_levels
-from tallytree.synthesis.marginals import MarginalsOptions
-from tallytree.synthesis.methods import Fitted, Method, MethodSession, Options, share
+from tallytree.synthesis.marginals import KnownTables, MarginalsOptions, fit_to_tables, has_roles, least_variance
+from tallytree.synthesis.methods import Fitted, Method, MethodSession, Options, one_blas_thread, share
 from tallytree.synthesis.mixture import Mixture, softmax
 from tallytree.synthesis.model import Measured
+from tallytree.synthesis.roles import masked
 from tallytree.synthesis.table_selection import TableSelection
 from tallytree.synthesis.workload import Workload, default_workload
 
@@ -197,7 +183,7 @@ def plan_country(
 ) -> Country:
     """Which tables by region can be afforded, from public numbers; nothing is asked for."""
     if not isinstance(method_options, MarginalsOptions):
-        raise SpecError("tables by region go with the method tallytree-marginals: its model has weights for regions")
+        raise SpecError("tables by region go with the method tallytree-marginals: its model can have regions")
     levels = region_levels(schema, table.region, tree)
     longer, national = longer_schema(schema, levels.added), national_schema(schema, table.region)
     assert budget.rho is not None
@@ -244,14 +230,14 @@ def fit_country(
     assert isinstance(whole.model, Mixture)
     session = MethodSession(tables, workload_of(plan, workload), progress)
     noisy = measure_by_region(session, plan.wanted)
-    progress(Stage("settling the regions"))
-    households = released.counts.reshape(len(released.counts), -1).sum(axis=1)
-    answers = [whole.model.answers(table).ravel() for table in plan.tables]
-    rates = estimate_all_rates(plan.tables, answers, noisy, households, plan.levels)
-    classes = count_released_classes(whole.model, released)
-    wishes = [wish(whole.model, table, found, classes) for table, found in zip(plan.tables, rates, strict=True)]
-    weights = regional_weights(weights_of(whole.model), classes, wishes)
-    model = build_country_model(whole.model, plan.schema, plan.levels, households, weights)
+    progress(Stage("fitting the regions"))
+
+    def tell(taken: int, likely: int) -> None:
+        session.tell(taken, likely, "the regions", unit="steps")
+
+    exact = tuple((table, tables.public_counts(table)) for table in tables.published_exactly)
+    with one_blas_thread():
+        model = fit_regions(whole, plan, released, noisy, exact, options, tell)
     measured = (*whole.measured, *noisy.values())
     return Fitted(model, whole.number, measured, (*whole.rounds, *session.record))
 
@@ -262,243 +248,130 @@ def workload_of(plan: Country, workload: Workload) -> Workload:
     return Workload(plan.schema, tuple(tables), workload.measured)
 
 
-def count_released_classes(model: Mixture, released: SizeTable) -> Classes:
-    """The released numbers by category and size as shares of each leaf region; where there are none, of the whole."""
-    categories = tuple(attribute for _, attribute in released.by)
-    by_size = answer_by_component(model, Marginal("households", categories, (), True))
-    kinds = by_size[0, 0].size
-    sizes = np.arange(released.first_size, released.last_size + 1)
-    chances = np.moveaxis(group_into_classes(by_size, sizes).reshape(model.components, len(sizes), kinds), 1, 2)
-    counts = released.counts.reshape(len(released.counts), -1).astype(np.float64)
-    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0) + 1.0
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    return Classes(chances.reshape(model.components, -1), np.tile(sizes, kinds), shares)
+# -------------------------------------------------------------------- small regions
 
 
-# -------------------------------------------------------------------- rates by leaf region
-
-
-RAKES = 200  # times at most that regions are scaled to their parent, and cells to their region
-NEAR_ENOUGH = 1e-6  # of a count, as a part of it
 LEAST_OF_EXPECTED = 0.02  # of what the parent's rates expect: noise below zero does not tell that there is nobody
+LEAST_VARIANCE = 1.0  # of a shrunk count: no fit needs to be nearer than a household
 LEAST = 1e-9  # of a rate: what is impossible on paper may still be there
 
 
-def estimate_rates(
-    table: Marginal, whole: Floats, noisy: Mapping[int, Measured], households: Integers, levels: RegionLevels
-) -> Floats:
-    """The rates `[leaves, cells]` of a table, from its rates in the whole `[cells]`, its noisy counts by level, and the
-    numbers of `households` by leaf.
-    """
-    above = np.maximum(whole.ravel(), LEAST)[None]
-    above_number = np.array([float(households.sum())])
-    adds_up = not table.person and table.of == "households"  # each household is in one cell
+def shrink_tables(
+    whole: Floats, noisy: Mapping[int, Measured], households: Integers, levels: RegionLevels
+) -> dict[int, Measured]:
+    """The tables of each level `noisy`, shrunk towards the level above; the first towards the rates of the `whole`."""
+    above, found = np.maximum(whole.ravel(), LEAST)[None], {}
     for level, parents in enumerate(levels.parents):
         number = levels.summed(households, level).astype(np.float64)
-        expected = number[:, None] * above[parents]
-        measured = noisy.get(level)
-        counts = expected
-        if measured is not None:
-            own = measured.values.reshape(len(number), -1)
-            counts = shrink_towards(own, float(measured.variance.flat[0]), expected, number)
-            counts = _rake(counts, parents, above_number[:, None] * above, number if adds_up else None)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rates = np.where(number[:, None] > 0, counts / number[:, None], above[parents])
-        above, above_number = np.maximum(rates, LEAST), number
-    return above
+        rates = above[parents]
+        if (measured := noisy.get(level)) is not None:
+            shape = measured.values.shape
+            counts, variance = shrink_towards(
+                measured.values.reshape(len(number), -1), float(measured.variance.flat[0]), rates, number
+            )
+            found[level] = Measured(measured.marginal, counts.reshape(shape), variance.reshape(shape))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rates = np.where(number[:, None] > 0, counts / number[:, None], rates)
+        above = np.maximum(rates, LEAST)
+    return found
 
 
-def shrink_towards(noisy: Floats, variance: float, expected: Floats, number: Floats) -> Floats:
-    """Noisy counts `[regions, cells]` drawn to what the parents' rates expect, as far as they are noise."""
+def shrink_towards(noisy: Floats, variance: float, rates: Floats, number: Floats) -> tuple[Floats, Floats]:
+    """Noisy counts `[regions, cells]`, drawn to what the parents' `rates` expect as far as they are noise, and the
+    variances of their errors.
+    """
+    expected = number[:, None] * rates
     apart, chance = noisy - expected, np.maximum(expected, LEAST)
     weight = (number[:, None] / (chance + variance)) ** 2
     total = (weight * number[:, None] ** 2).sum(axis=0)
     beyond = (weight * (apart**2 - variance - chance)).sum(axis=0) / np.maximum(total, LEAST)
     real = chance + number[:, None] ** 2 * np.maximum(beyond, 0.0)
-    counts: Floats = np.maximum(expected + real / (real + variance) * apart, LEAST_OF_EXPECTED * expected)
-    return counts
+    kept = real / (real + variance)
+    counts = np.maximum(expected + kept * apart, LEAST_OF_EXPECTED * expected)
+    return counts, np.maximum(kept * variance, LEAST_VARIANCE)
 
 
-def _rake(counts: Floats, parents: Integers, wanted: Floats, number: Floats | None) -> Floats:
-    """Counts scaled in turn to the parents' cells and, where each household is in one cell, to the regions' numbers."""
-    counts = counts + LEAST
-    for _ in range(RAKES):
-        sums = np.zeros_like(wanted)
-        np.add.at(sums, parents, counts)
-        factors = wanted / np.maximum(sums, LEAST)
-        counts *= factors[parents]
-        if number is None or np.abs(factors - 1).max() <= NEAR_ENOUGH:
-            break
-        counts *= (number / np.maximum(counts.sum(axis=1), LEAST))[:, None]
-    return counts
+# -------------------------------------------------------------------- the joint fit
 
 
-def estimate_all_rates(
-    tables: Sequence[Marginal],
-    wholes: Sequence[Floats],
-    noisy: Mapping[tuple[Marginal, int], Measured],
-    households: Integers,
-    levels: RegionLevels,
-) -> list[Floats]:
-    """The rates of every table that was measured on some level."""
-    return [
-        estimate_rates(
-            table, whole, {level: found for (one, level), found in noisy.items() if one == table}, households, levels
-        )
-        for table, whole in zip(tables, wholes, strict=True)
-    ]
-
-
-# -------------------------------------------------------------------- weights by leaf region
-
-
-STEPS = 40  # of Newton's method, at most
-HALVINGS = 30  # of one step
-NEAR_ENOUGH = 1e-6  # a slope
-LOOSE = 1e-4  # τ: a rate that is missed by 0.01 counts as much as half a relative entropy
-NUMBERS = 1 << 21  # that are worked on at a time
 TINY = 1e-30
+NEARER = 0.25  # of its variance, as which a shrunk table weighs: it is to be reached, not just to be near within noise
 
 
-class Classes(NamedTuple):
-    """What was released of regions: the chance of each class in each component `[components, classes]`, the classes'
-    sizes `[classes]` (the last stands for larger ones too), and the regions' shares `[regions, classes]`.
-    """
-
-    chances: Floats
-    sizes: Integers
-    shares: Floats
-
-
-class Wish(NamedTuple):
-    """A table's rates: of each component `[components, cells]`, and wanted for each leaf region `[regions, cells]`."""
-
-    components: Floats
-    wanted: Floats
-
-
-def answer_by_component(model: Mixture, table: Marginal) -> Floats:
-    """A table's rates in each component by itself, `[components, axes of the table]`."""
-    arrays = model.to_arrays()
-    rows = [
-        type(model)
-        .from_arrays(model.schema, {name: array[place : place + 1] for name, array in arrays.items()})
-        .answers(table)
-        for place in range(model.components)
-    ]
-    return np.stack(rows)
-
-
-def group_into_classes(by_size: Floats, sizes: Integers) -> Floats:
-    """Of values `[components, sizes from 0, …]` those of each class `[components, classes, …]`."""
-    last = int(sizes.max())
-    tails = by_size.copy()
-    tails[:, last] = by_size[:, last:].sum(axis=1)
-    found: Floats = tails[:, sizes]
-    return found
-
-
-def wish(model: Mixture, table: Marginal, rates: Floats, classes: Classes) -> Wish:
-    """The rates of a table that the components should have, after what the released sizes do by themselves."""
-    components, wanted = answer_by_component(model, table).reshape(model.components, -1), rates
-    if table.person:
-        with_size = answer_by_component(model, Marginal(table.of, table.household, table.person, size=True))
-        own = group_into_classes(with_size.reshape(model.components, model.schema.max_persons + 1, -1), classes.sizes)
-        alone = answer_by_component(model, Marginal("households", size=True))
-        own /= np.maximum(group_into_classes(alone, classes.sizes), TINY)[:, :, None]
-        weight = weights_of(model)[:, None] * classes.chances
-        weight /= np.maximum(weight.sum(axis=0), TINY)
-        apart = np.einsum("ck,ckf->kf", weight, own) - weight.T @ components
-        wanted = rates - classes.shares @ apart
-    most = model.schema.max_persons if table.of == "persons" else 1
-    return Wish(components / most, wanted / most)
-
-
-def regional_weights(weights: Floats, classes: Classes, wishes: Sequence[Wish]) -> Floats:
-    """Weights `[regions, components]` under which the wishes come out, as near to `weights` as they can be."""
-    regions = len(classes.shares)
-    if not wishes:
-        return np.tile(weights, (regions, 1))
-    components = np.concatenate([one.components for one in wishes], axis=1)
-    wanted = np.concatenate([one.wanted for one in wishes], axis=1)
-    first = np.log(np.maximum(weights[:, None] * classes.chances, TINY)).T  # classes by components
-    block = max(1, NUMBERS // max(first.size, components.size * components.shape[1]))
-    logarithms = np.log(np.maximum(weights, TINY))
-    found = np.empty((regions, len(weights)))
-    for start in range(0, regions, block):
-        part = slice(start, start + block)
-        multipliers = _multipliers(first, components, classes.shares[part], wanted[part])
-        found[part] = softmax(logarithms + multipliers @ components.T)
-    return found
-
-
-def _multipliers(first: Floats, components: Floats, shares: Floats, wanted: Floats) -> Floats:
-    """λ for some regions together."""
-    multipliers = np.zeros_like(wanted)
-    ridge = LOOSE * np.eye(components.shape[1])
-    value, within = _value(multipliers, first, components, shares, wanted)
-    for _ in range(STEPS):
-        q = np.einsum("rk,rkc->rc", shares, within)
-        slope = wanted - q @ components - LOOSE * multipliers
-        if np.abs(slope).max(initial=0.0) <= NEAR_ENOUGH:
-            break
-        means = within @ components
-        curve = (components.T[None] * q[:, None, :]) @ components + ridge
-        curve -= (means * shares[:, :, None]).transpose(0, 2, 1) @ means
-        step = np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
-        multipliers, value, within = _moved(multipliers, step, slope, value, (first, components, shares, wanted))
-    return multipliers
-
-
-def _moved(
-    multipliers: Floats, step: Floats, slope: Floats, before: Floats, problem: tuple[Floats, Floats, Floats, Floats]
-) -> tuple[Floats, Floats, Floats]:
-    """The step, halved for each region until its value rises by a part of what the slope says."""
-    length, gain = np.ones(len(multipliers)), (step * slope).sum(axis=1)
-    for _ in range(HALVINGS):
-        moved = multipliers + length[:, None] * step
-        value, within = _value(moved, *problem)
-        short = value < before + 1e-4 * length * gain - 1e-12
-        if not short.any():
-            break
-        length = np.where(short, length / 2, length)
-    return moved, value, within
-
-
-def _value(
-    multipliers: Floats, first: Floats, components: Floats, shares: Floats, wanted: Floats
-) -> tuple[Floats, Floats]:
-    """What is to be made largest, and each class's weights of components `[regions, classes, components]`."""
-    scores = first[None] + (multipliers @ components.T)[:, None, :]
-    top = scores.max(axis=2, keepdims=True)
-    within = np.exp(scores - top)
-    sums = within.sum(axis=2, keepdims=True)
-    within /= sums
-    logarithms = (top + np.log(sums))[:, :, 0]
-    value = (
-        (multipliers * wanted).sum(axis=1)
-        - (shares * logarithms).sum(axis=1)
-        - LOOSE / 2 * (multipliers**2).sum(axis=1)
-    )
-    return value, within
-
-
-def build_country_model(
-    model: Mixture, schema: Schema, levels: RegionLevels, households: Integers, weights: Floats
+def fit_regions(
+    whole: Fitted,
+    plan: Country,
+    released: SizeTable,
+    noisy: Mapping[tuple[Marginal, int], Measured],
+    exact: Sequence[tuple[Marginal, Integers]],
+    options: Options,
+    tell: Callable[[int, int], None],
 ) -> Mixture:
-    """The mixture over the longer `schema`, with the regions of all levels as attributes of households."""
-    joint = np.maximum(households[:, None] * weights, TINY)  # regions by components
-    arrays = {**model.to_arrays(), "weights": _logits(joint.sum(axis=0))}
-    for level, attribute in enumerate(levels.attributes):
-        arrays[f"household {attribute.name}"] = _logits(levels.summed(joint, level).T)
+    """The whole's mixture with the regions of all levels, fitted to all tables together."""
+    assert isinstance(whole.model, Mixture)
+    assert isinstance(options, MarginalsOptions)
+    households = released.counts.reshape(len(released.counts), -1).sum(axis=1)
+    start = add_regions(whole.model, plan.levels, households)
+    if not noisy:
+        return add_upper_levels(start, plan.schema, plan.levels)
+    by_leaf = []
+    for table in plan.tables:
+        own = {level: found for (one, level), found in noisy.items() if one == table}
+        shrunk = shrink_tables(whole.model.answers(table), own, households, plan.levels)
+        by_leaf += [in_leaves(found, level, plan.levels) for level, found in shrunk.items()]
+    measured = tuple(table for table in whole.measured if isinstance(table, Measured))
+    least = least_variance([*measured, *noisy.values()])
+    known = KnownTables((*measured, *by_leaf), tuple(exact), whole.number, least, not has_roles(plan.schema))
+    [public] = known.as_measured([by_class(whole.model, start.schema, released)])
+    found, _ = fit_to_tables(
+        start,
+        known,
+        options,
+        options.last_steps_for(plan.schema),
+        public=[public],
+        tell=tell,
+    )
+    return add_upper_levels(found.model, plan.schema, plan.levels)
+
+
+def add_regions(model: Mixture, levels: RegionLevels, households: Integers) -> Mixture:
+    """The mixture with the leaf region as its last attribute of households, at their shares in each component."""
+    leaf = levels.attributes[-1]
+    schema = replace(model.schema, household=(*model.schema.household, leaf))
+    shares = np.tile(_logits(households.astype(np.float64)), (model.components, 1))
+    arrays = {**model.to_arrays(), f"household {leaf.name}": shares.astype(np.float32)}
+    return Mixture.from_arrays(schema, masked(schema, arrays))
+
+
+def in_leaves(table: Measured, level: int, levels: RegionLevels) -> Measured:
+    """A table by the regions of a level as one by leaf regions, which are in groups on the levels above."""
+    marginal = table.marginal
+    groups = tuple(levels.of_leaf[level].tolist()) if level < len(levels.attributes) - 1 else ()
+    rest = ((),) * (len(marginal.attributes) - 1)
+    leaves = replace(marginal, household=(levels.region, *marginal.household[1:]), groups=(groups, *rest))
+    return Measured(leaves, table.values, NEARER * table.variance)
+
+
+def by_class(model: Mixture, schema: Schema, released: SizeTable) -> tuple[Marginal, Floats]:
+    """The released numbers by size, region and category; the last size is divided as the whole has larger ones."""
+    counts = np.moveaxis(released.counts, -1, 0).astype(np.float64)
+    sizes = model.answers(Marginal("households", size=True))
+    larger = sizes[released.last_size :] / max(float(sizes[released.last_size :].sum()), TINY)
+    found = np.zeros((schema.max_persons + 1, *counts.shape[1:]))
+    found[released.first_size : released.last_size] = counts[:-1]
+    found[released.last_size :] = np.multiply.outer(larger, counts[-1])
+    return Marginal("households", released.attributes, (), True), found
+
+
+def add_upper_levels(model: Mixture, schema: Schema, levels: RegionLevels) -> Mixture:
+    """The mixture over the longer `schema`, whose upper levels are sums of leaf regions."""
+    arrays = model.to_arrays()
+    leaves = softmax(arrays[f"household {levels.region}"])
+    for level, attribute in enumerate(levels.attributes[:-1]):
+        arrays[f"household {attribute.name}"] = _logits(levels.summed(leaves.T, level).T).astype(np.float32)
     return Mixture.from_arrays(schema, arrays)
 
 
-def weights_of(model: Mixture) -> Floats:
-    """The chances of the components."""
-    return softmax(model.weights)
-
-
 def _logits(chances: Floats) -> Floats:
-    logits: Floats = np.log(np.maximum(chances / chances.sum(axis=-1, keepdims=True), TINY))
+    logits: Floats = np.log(np.maximum(chances / np.maximum(chances.sum(axis=-1, keepdims=True), TINY), TINY))
     return logits

@@ -155,17 +155,23 @@ def add_slopes(
     gradient: Mapping[str, NDArray[Any]], schema: Schema, marginal: Marginal, slopes: Tables, factor: float
 ) -> None:
     """Add the slopes of a table's own arrays, times a factor, to those by the chances that `tables_of` made them of."""
-    sizes, people = slopes.sizes, list(slopes.person[: len(marginal.person)])
+    sizes, homes, people = slopes.sizes, [*slopes.household], [*slopes.person[: len(marginal.person)]]
+    if marginal.groups:  # a code has the slope of its group
+        spread = [
+            slope[..., list(groups)] if groups else slope
+            for slope, groups in zip([*homes, *people], marginal.groups, strict=True)
+        ]
+        homes, people = spread[: len(homes)], spread[len(homes) :]
     if marginal.roles:
         seen, rows = view(schema, marginal.role_names, len(sizes)), np.arange(len(sizes))
         sizes = sizes * seen.sizes
         if people:
             people[0] = people[0] * seen.others[:, :, None]
-        for (role, name), slope in zip(marginal.roles, slopes.household[len(marginal.household) :], strict=True):
+        for (role, name), slope in zip(marginal.roles, homes[len(marginal.household) :], strict=True):
             gradient[f"person {name}"][rows, seen.places[role]] += factor * slope
     gradient["weights"][:] += factor * slopes.weights
     gradient["sizes"][:] += factor * sizes
-    for name, slope in zip(marginal.household, slopes.household, strict=False):
+    for name, slope in zip(marginal.household, homes, strict=False):
         gradient[f"household {name}"][:] += factor * slope
     for name, slope in zip(marginal.person, people, strict=True):
         gradient[f"person {name}"][:] += factor * slope

@@ -23,18 +23,22 @@ the same measurements from two starts, and the model is their mean: it costs tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.registry import Registry
 from tallytree.domain.schema import Marginal, Schema
+from tallytree.synthesis.fitting import FitOutcome, Stop, fit
+from tallytree.synthesis.grouping import group_values
 from tallytree.synthesis.methods import Fitted, Method, MethodSession, epsilon_for, round_to_counts, share
 from tallytree.synthesis.mixture import Mixture, joined
 from tallytree.synthesis.model import Measured
@@ -42,6 +46,7 @@ from tallytree.synthesis.roles import cleared, slots, variants, zero_tables
 from tallytree.synthesis.table_selection import (
     MEAN_SIZE,
     SIZES,
+    Shares,
     TableSelection,
     first_tables,
     parts_of,
@@ -66,9 +71,10 @@ class MarginalsOptions:
     brought nothing. The start has `components` that differ by about `spread`. A fit takes `steps`, or `last_steps` at
     the end of a stage, at `rate`, and stops where noise explains what is left: at `noise_explains` (see `fitting.fit`),
     raised by `slack` of its standard deviations. `empty` allows households without persons; `seed_text`
-    names the start. `structure_share` and `asked_share` are the parts for tables that roles ask for and that the
-    workload wants measured. `zero_weight` is that of cells which rules keep empty, as a part of the best table's. The
-    model is the mean of `mixtures`; 0 stands for two where there are roles and for one elsewhere.
+    names the start. `role_share`, `structure_share` and `asked_share` are the parts for one-way tables by role, for
+    structural ones and for those that the workload wants measured. A table by role gets no more once its noise sums to
+    `role_noise` of the households. `zero_weight` is that of cells which rules keep empty, as a part of the best
+    table's. The model is the mean of `mixtures`; 0 stands for two where there are roles and for one elsewhere.
     """
 
     first_share: float = 0.1
@@ -86,6 +92,8 @@ class MarginalsOptions:
     slack: float = 1.0
     empty: bool = True
     seed_text: str = ""
+    role_share: float = 0.1
+    role_noise: float = 0.002
     structure_share: float = 0.1
     asked_share: float = 0.25
     zero_weight: float = 0.1
@@ -101,8 +109,10 @@ class MarginalsOptions:
             raise SpecError("components, steps, last_steps and sharpen must be at least 1")
         if self.rate <= 0 or self.spread <= 0 or self.worth_sweeping < 0 or self.noise_explains < 0:
             raise SpecError("rate and spread must be above 0, worth_sweeping and noise_explains at least 0")
-        if not (0 < self.structure_share < 0.5 and 0 < self.asked_share < 0.5) or self.zero_weight < 0:
-            raise SpecError("structure_share and asked_share must lie between 0 and 0.5, and zero_weight be at least 0")
+        if not all(0 < part < 0.5 for part in (self.role_share, self.structure_share, self.asked_share)):
+            raise SpecError("role_share, structure_share and asked_share must lie between 0 and 0.5")
+        if self.role_noise <= 0 or self.zero_weight < 0:
+            raise SpecError("role_noise must be above 0, and zero_weight at least 0")
         if isinstance(self.mixtures, bool) or not isinstance(self.mixtures, int) or self.mixtures < 0:
             raise SpecError(f"mixtures must be a whole number of at least 0, not {self.mixtures!r}")
 
@@ -127,9 +137,9 @@ class MarginalsOptions:
         return self.mixtures or (2 if has_roles(schema) else 1)
 
     @property
-    def shares(self) -> tuple[float, float, float, float]:
-        """The parts for first tables, for structural ones, for those asked for, and for these two and the sweep."""
-        return self.first_share, self.structure_share, self.asked_share, self.sweep_share
+    def shares(self) -> Shares:
+        """The parts of the budget for kinds of tables."""
+        return Shares(self.first_share, self.sweep_share, self.role_share, self.structure_share, self.asked_share)
 
     def run(self, session: MethodSession) -> Fitted:
         """All stages."""
@@ -150,8 +160,7 @@ class _Run:
         self.public = [marginal for marginal in session.workload if session.is_public(marginal)]
         smaller = [part for part in parts_of(wanted) if not session.is_public(part)]
         self.candidates = Workload(self.schema, tuple(dict.fromkeys([*wanted, *smaller])))
-        self.parts = parts_of_the_budget(self.schema, session.workload, session.tables.neighbours, *options.shares)
-        self.zeros = zero_tables(self.schema)
+        self.parts = parts_of_the_budget(self.schema, session.workload, session.tables.neighbours, options.shares)
         self.model = self._start()
         self.last_steps = options.last_steps_for(self.schema)
         self.number, self.others = 0, 2 * (options.mixtures_for(self.schema) - 1)  # two fits each
@@ -183,7 +192,7 @@ class _Run:
 
     def _first(self) -> None:
         """The number of households, their sizes and all attributes, with equal budgets."""
-        session = self.session
+        session, options = self.session, self.options
         private = [marginal for marginal in first_tables(self.schema) if not session.is_public(marginal)]
         each = share(session.total, self.parts.first / (len(private) + 1))
         self.number = session.number(each)
@@ -192,8 +201,11 @@ class _Run:
                 self.exact.append((marginal, session.public(marginal)))
             else:
                 self._measure(marginal, each)
+        selection, total = self._selection(), float(session.total)
+        self.parts = self.parts.limited(lambda table: (selection.noise(table) / options.role_noise) ** 2 / total)
         for marginal, part in self.parts.required.items():
-            self._measure(marginal, share(session.total, part))
+            rho = share(session.total, part)
+            self._measure(self._grouped(marginal, rho) if marginal in self.parts.structural else marginal, rho)
         self.first = len(self.measured)
         self._advance([*self.measured], self.last_steps, "sizes and attributes")
 
@@ -208,7 +220,18 @@ class _Run:
                 self._measure(marginal, each)
             self._advance(self.measured[before:], self.last_steps, f"{len(chosen)} tables at once")
 
-    def _worth_sweeping(self, budget: float) -> list[Marginal]:
+    def _grouped(self, marginal: Marginal, rho: Fraction) -> Marginal:
+        """The table in as many groups as noise at the cost ρ allows, by what was measured before."""
+
+        def deviation(table: Marginal) -> float:
+            return sqrt(self.session.tables.sensitivity(table).l2_squared / (2 * float(rho)))
+
+        one_way = {table.marginal: table.values for table in self.measured}
+        one_way.update((table, counts.astype(np.float64)) for table, counts in self.exact)
+        return group_values(self.schema, marginal, deviation, one_way)
+
+    def _selection(self) -> TableSelection:
+        """What is known now, for choosing tables."""
         return TableSelection(
             self.schema,
             self.session.tables.sensitivity,
@@ -216,7 +239,10 @@ class _Run:
             self._persons_per_household(),
             self.options.worth_sweeping,
             frozenset(table.marginal for table in self.measured),
-        ).tables(self.candidates, budget)
+        )
+
+    def _worth_sweeping(self, budget: float) -> list[Marginal]:
+        return self._selection().tables(self.candidates, budget)
 
     def _persons_per_household(self) -> float:
         """About how many persons a household has, by the table of sizes; half the most if that table was lost."""
@@ -306,45 +332,85 @@ class _Run:
 
     def _fitted(self, model: Mixture, measured: Sequence[Measured], steps: int) -> tuple[Mixture, bool]:
         """The model, fitted to these tables, to what is public, and to what rules keep empty. Did it come close?"""
-        from tallytree.synthesis import fitting
-
-        options = self.options
-        seen = [cleared(self.schema, table) for table in measured]
-        tables, zeros = [*self._exact_tables(measured), *seen], self._zero_tables(measured)
-        if not tables:
+        least = least_variance(measured)
+        known = KnownTables(tuple(measured), tuple(self.exact), self.number, least, not self.parts.structural)
+        if not measured and not self.exact:
             return model, False
-        # What noise alone leaves varies by about this much from run to run; to fit below it is to fit noise.
-        cells = max(1, sum(table.cells for table in tables))
-        explained = options.noise_explains * (1 + options.slack * sqrt(2 / cells))
-        found = fitting.fit(
+        found, close = fit_to_tables(
             model,
-            tables,
-            self.number,
-            stop=fitting.Stop(steps, explained, wait_for_late_tables=not self.parts.structural),
-            rate=options.rate,
-            zeros=zeros,
-            tell=lambda taken, likely: self._tell(len(tables), taken, likely),
+            known,
+            self.options,
+            steps,
+            tell=lambda taken, likely: self._tell(len(measured) + len(self.exact), taken, likely),
         )
-        self.done += len(tables) * found.steps if self.steps else 0
+        self.done += (len(measured) + len(self.exact)) * found.steps if self.steps else 0
         self.steps.append(found.steps)
-        return found.model, found.misfit <= CLOSE * explained
+        return found.model, close
 
-    def _exact_tables(self, measured: Sequence[Measured]) -> list[Measured]:
+
+# -------------------------------------------------------------------- one fit
+
+
+class KnownTables(NamedTuple):
+    """What a fit knows: noisy tables, exact ones, the number of households, the least variance of noise, and whether to
+    wait for late tables.
+    """
+
+    measured: tuple[Measured, ...]
+    exact: tuple[tuple[Marginal, Integers], ...]
+    number: int
+    least_variance: float
+    wait: bool
+
+    def as_measured(self, exact: Sequence[tuple[Marginal, NDArray[Any]]]) -> list[Measured]:
         """Public tables as if measured, with little noise: more weight would only slow the fit down."""
-        least = min((float(table.variance.min()) for table in measured), default=1.0)
-        variance = np.array(PUBLIC_VARIANCE * least)
-        return [Measured(marginal, counts.astype(np.float64), variance) for marginal, counts in self.exact]
+        variance = np.array(PUBLIC_VARIANCE * self.least_variance)
+        return [Measured(marginal, counts.astype(np.float64), variance) for marginal, counts in exact]
 
-    def _zero_tables(self, measured: Sequence[Measured]) -> list[Measured]:
-        """What rules keep empty, as if it had been measured: with the least noise, and at most `ZEROS_APART` of it."""
-        if not self.options.zero_weight:
-            return []
-        least = min((float(table.variance.min()) for table in measured), default=1.0) / self.options.zero_weight
-        least = min(least, (ZEROS_APART * self.number) ** 2)
-        return [
-            Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, least, np.inf))
-            for zero in self.zeros
-        ]
+
+def least_variance(measured: Iterable[Measured]) -> float:
+    """The least noise of measured tables."""
+    return min((float(table.variance.min()) for table in measured), default=1.0)
+
+
+def fit_to_tables(
+    model: Mixture,
+    known: KnownTables,
+    options: MarginalsOptions,
+    steps: int,
+    *,
+    public: Sequence[Measured] = (),
+    tell: Callable[[int, int], None],
+) -> tuple[FitOutcome, bool]:
+    """The model, fitted to all that is known and to what rules keep empty. Did it come close?
+
+    `public` are further tables that it is drawn to, which have no part in when to stop.
+    """
+    tables = [*known.as_measured(known.exact), *(cleared(model.schema, table) for table in known.measured)]
+    # What noise alone leaves varies by about this much from run to run; to fit below it is to fit noise.
+    cells = max(1, sum(table.cells for table in tables))
+    explained = options.noise_explains * (1 + options.slack * sqrt(2 / cells))
+    found = fit(
+        model,
+        tables,
+        known.number,
+        stop=Stop(steps, explained, wait_for_late_tables=known.wait),
+        rate=options.rate,
+        zeros=[*_zeros(model.schema, known, options), *public],
+        tell=tell,
+    )
+    return found, found.misfit <= CLOSE * explained
+
+
+def _zeros(schema: Schema, known: KnownTables, options: MarginalsOptions) -> list[Measured]:
+    """What rules keep empty, as if it had been measured: with the least noise, and at most `ZEROS_APART` of it."""
+    if not options.zero_weight:
+        return []
+    least = min(known.least_variance / options.zero_weight, (ZEROS_APART * known.number) ** 2)
+    return [
+        Measured(zero.marginal, np.zeros(zero.impossible.shape), np.where(zero.impossible, least, np.inf))
+        for zero in zero_tables(schema)
+    ]
 
 
 # -------------------------------------------------------------------- the table of methods

@@ -107,7 +107,7 @@ class Mixture:
         people: tuple[Any, Floats] = (None, np.empty(0))
         for marginal in sorted(workload, key=lambda marginal: (marginal.person, marginal.of, marginal.household)):
             alone = marginal.of == "persons" and not marginal.household
-            if marginal.size or marginal.roles or not marginal.person or alone:
+            if marginal.size or marginal.roles or marginal.groups or not marginal.person or alone:
                 found[marginal] = self.answers(marginal)
                 continue
             tables = self.tables(marginal)
@@ -278,12 +278,24 @@ def tables_of(schema: Schema, marginal: Marginal, chances: Mapping[str, Any]) ->
     if marginal.roles:
         seen, rows = view(schema, marginal.role_names, len(sizes)), np.arange(len(sizes))
         household += [chances[f"person {name}"][rows, seen.places[role]] for role, name in marginal.roles]
+    if marginal.groups:
+        merged = [_merged(*pair) for pair in zip([*household, *person], marginal.groups, strict=True)]
+        household, person = merged[: len(household)], merged[len(household) :]
+    if marginal.roles:
         sizes = sizes * seen.sizes
         if person:
             person[0] = person[0] * seen.others[:, :, None]
         elif marginal.of == "persons":
             person = [seen.others[:, :, None]]
     return Tables(chances["weights"], sizes, tuple(household), tuple(person))
+
+
+def _merged(chances: NDArray[Any], groups: tuple[int, ...]) -> NDArray[Any]:
+    """The chances of groups of codes."""
+    if not groups:
+        return chances
+    merged: NDArray[Any] = chances @ np.eye(max(groups) + 1, dtype=chances.dtype)[list(groups)]
+    return merged
 
 
 def softmax(logits: NDArray[Any]) -> Floats:

@@ -149,10 +149,10 @@ class Model(Protocol):
 def refuse_roles(tables: Iterable[Marginal]) -> None:
     """Refuse tables by role, where a model or a method knows none."""
     for table in tables:
-        if table.roles:
+        if table.roles or table.groups:
             raise SpecError(
-                f"the table of {table.describe()} is by role, which the method tallytree-marginals alone can ask for: "
-                "use it, or leave the table out"
+                f"the table of {table.describe()} is by role or in groups. Only the method tallytree-marginals can "
+                "ask for it: use that method, or leave the table out"
             )
 
 

@@ -245,7 +245,6 @@ def view(schema: Schema, names: tuple[str, ...], components: int) -> View:
 MOST_CELLS = 1 << 16  # of a table of zeros
 NOISE_BELOW = 2.0  # standard deviations: below, noise alone explains a cell
 EMPTY_PART = 0.25  # of the noise's standard deviation, that cells taken as empty are expected to be apart from it
-NEARLY_ALL = 0.9  # of a table, that cells above must hold for the others to be taken as empty
 MOST_PAIRS = 2  # attributes by which two roles are crossed: age, and sex
 
 
@@ -254,6 +253,17 @@ class Zeros(NamedTuple):
 
     marginal: Marginal
     impossible: NDArray[np.bool_]
+
+
+def role_tables(schema: Schema) -> list[Marginal]:
+    """Households by each attribute of each role of one person, but for the attribute that tells the roles."""
+    structure = schema.structure or Structure()
+    return [
+        Marginal("households", roles=((role.name, attribute.name),))
+        for role in structure.single
+        for attribute in schema.person
+        if attribute.name != structure.attribute and attribute.codes > 1
+    ]
 
 
 def structural_tables(schema: Schema) -> list[Marginal]:
@@ -289,8 +299,7 @@ def _crossed(schema: Schema, structure: Structure, keys: list[str]) -> list[str]
 
 
 def cleared(schema: Schema, table: Measured) -> Measured:
-    """A table of two persons' ages with the cells that noise alone explains taken as empty, if the others hold nearly
-    all that it counts; any other table as it is.
+    """A table of two persons' ages with the cells that noise alone explains taken as empty; any other table as it is.
 
     Most pairs of ages do not occur. Chances cannot be negative, so a fit makes up for the noise of such cells with
     couples of any age; what is left after this is nearer to the truth in all cells together, too.
@@ -302,8 +311,6 @@ def cleared(schema: Schema, table: Measured) -> Measured:
     if len(names) != 1 or not names <= set(key_attributes(schema, structure)):
         return table
     kept = np.where(table.values < NOISE_BELOW * np.sqrt(table.variance), 0.0, table.values)
-    if kept.sum() < NEARLY_ALL * table.values.sum():
-        return table
     return Measured(table.marginal, kept, np.where(kept == 0, EMPTY_PART**2, 1.0) * table.variance)
 
 

@@ -145,8 +145,7 @@ def _combined(measured: Sequence[Measured | MeasuredCell], schema: Schema) -> di
 
 def summed(values: NDArray[Any], variance: NDArray[Any], fine: Marginal, coarse: Marginal) -> tuple[Floats, Floats]:
     """The counts and variances of `coarse`, summed from those of `fine`; variances of independent noise add up."""
-    axes = _axes(fine)
-    kept = _axes(coarse)
+    axes, kept = fine.axes, coarse.axes
     gone = tuple(place for place, axis in enumerate(axes) if axis not in kept)
     left = [axis for axis in axes if axis in kept]
     order = [left.index(axis) for axis in kept]
@@ -201,27 +200,7 @@ def _shared_with(marginal: Marginal, tables: Sequence[Marginal]) -> list[Margina
     """The sums of a table that are also sums of measured ones, as large as they can be."""
     found: dict[Marginal, None] = {}
     for table in tables:
-        if table.of != marginal.of or (table.of == "households" and set(table.person) != set(marginal.person)):
-            continue
-        roles = tuple(pair for pair in marginal.roles if pair in table.roles)
-        if not {*marginal.role_names} == {*table.role_names} == {role for role, _ in roles}:
-            continue
-        shared = Marginal(
-            table.of,
-            tuple(name for name in marginal.household if name in table.household),
-            tuple(name for name in marginal.person if name in table.person),
-            marginal.size and table.size,
-            roles,
-        )
-        if shared != marginal:
+        shared = marginal.over([axis for axis in marginal.axes if axis in table.axes])
+        if shared != marginal and is_sum_of(shared, table) and is_sum_of(shared, marginal):
             found[shared] = None
     return list(found)
-
-
-def _axes(marginal: Marginal) -> list[tuple[str, str]]:
-    return [
-        *([("size", "")] if marginal.size else []),
-        *(("household", name) for name in marginal.household),
-        *((f"role {role}", name) for role, name in marginal.roles),
-        *(("person", name) for name in marginal.person),
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from math import pi, sqrt
@@ -12,12 +12,22 @@ from typing import NamedTuple
 from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.neighbours import HouseholdNeighbours, Sensitivity, roles_by_attribute
 from tallytree.synthesis.methods import NUMBER, PERSONS
-from tallytree.synthesis.roles import structural_tables
+from tallytree.synthesis.roles import role_tables, structural_tables
 from tallytree.synthesis.workload import Workload, is_sum_of
 
 MEAN_SIZE = sqrt(2 / pi)  # of normal noise, in standard deviations
 SIZES = Marginal("households", size=True)
 FEW_CELLS, MANY_CELLS = 16, 64  # below and above, the part of a structural table no longer depends on them
+
+
+class Shares(NamedTuple):
+    """The parts of the budget for kinds of tables; those by role and structural ones take theirs from the sweep."""
+
+    first: float
+    sweep: float
+    by_role: float
+    structural: float
+    asked: float
 
 
 class Parts(NamedTuple):
@@ -26,6 +36,7 @@ class Parts(NamedTuple):
     """
 
     first: Fraction
+    by_role: dict[Marginal, Fraction]
     structural: dict[Marginal, Fraction]
     asked: dict[Marginal, Fraction]
     sweep: Fraction
@@ -33,31 +44,28 @@ class Parts(NamedTuple):
     @property
     def required(self) -> dict[Marginal, Fraction]:
         """All tables that are measured in any case, besides the first."""
-        return {**self.structural, **self.asked}
+        return {**self.by_role, **self.structural, **self.asked}
+
+    def limited(self, enough: Callable[[Marginal], float]) -> Parts:
+        """The same with no more than is `enough` for each one-way table by role; the sweep gets the rest."""
+        by_role = {table: min(part, Fraction(enough(table))) for table, part in self.by_role.items()}
+        return self._replace(by_role=by_role, sweep=self.sweep + sum(self.by_role.values()) - sum(by_role.values()))
 
 
-def parts_of_the_budget(
-    schema: Schema,
-    workload: Workload,
-    neighbours: HouseholdNeighbours,
-    first_share: float,
-    structure_share: float,
-    asked_share: float,
-    sweep_share: float,
-) -> Parts:
+def parts_of_the_budget(schema: Schema, workload: Workload, neighbours: HouseholdNeighbours, shares: Shares) -> Parts:
     """From public facts alone. Tables of a kind share in proportion to the fourth root of their squared sensitivity:
     between alike, and what would make the noise of all together least. Structural ones also share by
-    `structural_weight`. Where these are measured the first tables need only half of what they
-    get otherwise, since sizes and ages are sums of the structural tables; the sweep has the other half.
+    `structural_weight`, and one-way tables by role by the square root of their cells. Where structural tables are
+    measured the first tables need only half of what they get otherwise, since sizes and ages are sums of them; the
+    sweep has the other half.
     """
     always = set(first_tables(schema))
     asked = [table for table in workload.measured if table not in always and neighbours.sensitivity(table, schema).l1]
     allowed = neighbours.unit.kind != "one_person_attributes" or not roles_by_attribute(schema)
-    structural = [
-        table
-        for table in (structural_tables(schema) if allowed else ())
-        if table not in asked and neighbours.sensitivity(table, schema).l1
-    ]
+    by_role, structural = (
+        [table for table in tables if table not in asked and neighbours.sensitivity(table, schema).l1]
+        for tables in ((role_tables(schema), structural_tables(schema)) if allowed else ((), ()))
+    )
 
     def divided(weights: dict[Marginal, float], whole: float) -> dict[Marginal, Fraction]:
         roots = {
@@ -67,12 +75,13 @@ def parts_of_the_budget(
         return {table: Fraction(whole * root / sum(roots.values())) for table, root in roots.items()}
 
     parts = (
-        divided({table: structural_weight(schema, table) for table in structural}, structure_share),
-        divided(dict.fromkeys(asked, 1.0), asked_share),
+        divided({table: sqrt(table.cells(schema)) for table in by_role}, shares.by_role),
+        divided({table: structural_weight(schema, table) for table in structural}, shares.structural),
+        divided(dict.fromkeys(asked, 1.0), shares.asked),
     )
     taken = sum((sum(part.values(), Fraction(0)) for part in parts), Fraction(0))
-    first = Fraction(first_share) / (2 if structural else 1)
-    return Parts(first, *parts, max(Fraction(sweep_share) + Fraction(first_share) - first - taken, Fraction(0)))
+    first = Fraction(shares.first) / (2 if structural else 1)
+    return Parts(first, *parts, max(Fraction(shares.sweep) + Fraction(shares.first) - first - taken, Fraction(0)))
 
 
 def structural_weight(schema: Schema, table: Marginal) -> float:
@@ -109,7 +118,7 @@ class TableSelection:
 
     def _cheaper(self, marginal: Marginal) -> Marginal:
         """For a persons table, the households table of the same attributes, if that is less sensitive."""
-        homes = Marginal("households", marginal.household, marginal.person, marginal.size, marginal.roles)
+        homes = replace(marginal, of="households")
         less = 0 < self.sensitivity(homes).l2_squared < self.sensitivity(marginal).l2_squared
         return homes if less else marginal
 
@@ -158,7 +167,7 @@ def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
     """The tables over at least two, and fewer than all, of each table's attributes."""
     found: dict[Marginal, None] = {}
     for marginal in marginals:
-        if marginal.roles:
+        if marginal.roles or marginal.groups:
             continue
         names = [*marginal.household, *marginal.person]
         for number in range(2, len(names)):
@@ -193,16 +202,13 @@ class MeasurementReasons:
             (asked, ASKED),
             ({NUMBER, PERSONS}, TOTAL),
             (set(first_tables(schema)), FIRST),
-            (set(structural_tables(schema)), ROLES),
+            ({*role_tables(schema), *structural_tables(schema)}, ROLES),
             (parts, PART),
-            ({_of_households(table) for table in (*asked, *parts)}, CHEAPER),
+            ({replace(table, of="households") for table in (*asked, *parts)}, CHEAPER),
             (set(helping_tables(schema)), HELPING),
         )
 
     def why(self, table: Marginal) -> str:
         """One of `REASONS`: the first that holds."""
-        return next((reason for tables, reason in self._reasons if table in tables), OTHER)
-
-
-def _of_households(table: Marginal) -> Marginal:
-    return Marginal("households", table.household, table.person, table.size, table.roles)
+        whole = replace(table, groups=())
+        return next((reason for tables, reason in self._reasons if table in tables or whole in tables), OTHER)

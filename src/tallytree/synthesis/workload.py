@@ -206,15 +206,12 @@ def is_sum_of(coarse: Marginal, fine: Marginal) -> bool:
     Values of attributes exclude each other, so a table of persons may be summed over any attribute, and a table of
     households over those of households and over size. But a household can contain persons of several values: over the
     attributes of persons, tables of households do not add up. Tables by role are about the households that have such
-    persons, so both need the same roles.
+    persons, so both need the same roles. An attribute that both have must have the same groups in both: a table in
+    groups is never taken for the one with all values.
     """
-    if coarse.of != fine.of or (coarse.size and not fine.size) or not set(coarse.household) <= set(fine.household):
+    if coarse.of != fine.of or set(coarse.role_names) != set(fine.role_names) or not {*coarse.axes} <= {*fine.axes}:
         return False
-    if set(coarse.role_names) != set(fine.role_names) or not set(coarse.roles) <= set(fine.roles):
-        return False
-    if coarse.of == "households":
-        return set(coarse.person) == set(fine.person)
-    return set(coarse.person) <= set(fine.person)
+    return coarse.of == "persons" or len(coarse.person) == len(fine.person)
 
 
 def _check_k(schema: Schema, k: int, size: bool) -> None:

@@ -151,21 +151,26 @@ def table_counts(marginal: Marginal, rows: Rows) -> Integers:
     """
     schema, starts, person = rows.schema, rows.starts, rows.person
     shape, cells = marginal.shape(schema), marginal.cells(schema)
-    axes: list[tuple[Any, int]] = [(rows.sizes, schema.max_persons + 1)] if marginal.size else []
-    axes += [(rows.household[name], schema.attribute(name).codes) for name in marginal.household]
     named = {name: holders(rows, rows.structure.role(name)) for name in marginal.role_names}  # who is in each role
     counted = np.all([who >= 0 for who in named.values()], axis=0) if named else None
     # If nobody is in the role, any person's code will do: the household is removed below.
-    axes += [
-        (person[name][np.maximum(named[role], 0)] if starts[-1] else 0, schema.attribute(name).codes)
-        for role, name in marginal.roles
+    columns = [
+        *(rows.household[name] for name in marginal.household),
+        *(person[name][np.maximum(named[role], 0)] if starts[-1] else 0 for role, name in marginal.roles),
+        *(person[name] for name in marginal.person),
     ]
+    merged = [
+        (np.array(groups)[codes] if groups else codes, length)
+        for codes, groups, length in zip(columns, marginal.groups_of_axes, marginal.lengths(schema), strict=True)
+    ]
+    first_of_persons = len(merged) - len(marginal.person)
+    axes: list[tuple[Any, int]] = [(rows.sizes, schema.max_persons + 1)] if marginal.size else []
+    axes += merged[:first_of_persons]
     home_places, _ = _places(axes, len(starts) - 1)
     if marginal.of == "households" and not marginal.person:
         places = home_places if counted is None else home_places[counted]
         return np.bincount(places, minlength=cells).astype(np.int64).reshape(shape)
-    axes = [(person[name], schema.attribute(name).codes) for name in marginal.person]
-    person_places, width = _places(axes, int(starts[-1]))
+    person_places, width = _places(merged[first_of_persons:], int(starts[-1]))
     if counted is not None:
         home_places[~counted] = NOT_COUNTED
         for who in named.values():

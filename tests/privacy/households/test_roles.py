@@ -36,6 +36,18 @@ TABLES = [
         [(("head", "p"),), (("second", "p"),), (("head", "p"), ("second", "p"))],
     )
 ]
+TWO_OF_THREE = (0, 0, 1)  # the first two of three values are one group
+GROUPED = [
+    Marginal(of, home, person, size, roles, groups=(((),) * len(home)) + (TWO_OF_THREE,) * (len(roles) + len(person)))
+    for of, home, person, size, roles in product(
+        ["households", "persons"],
+        [(), ("h",)],
+        [(), ("p",)],
+        [False, True],
+        [(), (("head", "p"),), (("head", "p"), ("second", "p"))],
+    )
+    if roles or person
+]
 
 
 def changes(table, schema, unit):
@@ -86,6 +98,25 @@ def test_no_neighbour_moves_a_table_by_more_than_is_said(table, structure, unit)
         assert any(reached), "the bound is reached where values are many enough"
 
 
+@pytest.mark.parametrize(("structure", "unit"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize("table", GROUPED, ids=lambda table: table.describe())
+def test_no_neighbour_moves_a_table_in_groups_by_more_than_is_said(table, structure, unit):
+    if len(table.role_names) == 2 and (table.of == "persons" or table.person):
+        return
+    schema = schema_with(structure, 2, 3, 2)
+    neighbours = HouseholdNeighbours(PrivacyUnit(unit), 2)
+    rows = changes(table, schema, unit)
+    true, said = largest(rows), neighbours.sensitivity(table, schema)
+    assert true.l1 <= said.l1
+    assert true.l2_squared <= said.l2_squared
+    if not table.roles:
+        assert true == said
+    for cells in combinations(range(rows.shape[1]), 2):
+        part, worst = neighbours.cells_sensitivity(table, 2, schema), largest(rows[:, list(cells)])
+        assert worst.l1 <= part.l1
+        assert worst.l2_squared <= part.l2_squared
+
+
 @pytest.mark.parametrize("structure", [BY_PLACE, BY_VALUE], ids=["by place", "by value"])
 def test_tables_are_counted_as_they_are_defined(structure):
     schema = schema_with(structure, 2, 3, 3)
@@ -96,7 +127,7 @@ def test_tables_are_counted_as_they_are_defined(structure):
     household = {"h": np.array([attributes[0] for attributes, _ in data])}
     person = {"p": np.array([member[0] for _, members in data for member in members])}
     codes = grouped(schema, household, person, home, len(data))
-    for table in TABLES:
+    for table in [*TABLES, *GROUPED]:
         assert np.array_equal(marginal_counts(codes, table), count(data, table, schema)), table.describe()
 
 

@@ -1,29 +1,31 @@
-"""Regions of a country: levels as attributes, rates by region, and weights under which they come out."""
+"""Regions of a country: levels as attributes, small regions, and the one fit to all tables together."""
+
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
-from tallytree import Hierarchy, SpecError
+from tallytree import Budget, Hierarchy, SpecError, one_group
 from tallytree.domain.schema import Attribute, Marginal, Schema
-from tallytree.privacy.neighbours import HouseholdNeighbours, PrivacyUnit
-from tallytree.synthesis.agreement import national_schema, region_levels
+from tallytree.privacy.neighbours import HouseholdNeighbours, Neighbours, PrivacyUnit
+from tallytree.synthesis.agreement import SizeTable, national_schema, region_levels
 from tallytree.synthesis.country_model import (
-    LOOSE,
-    Classes,
+    Country,
     RegionalOptions,
-    Wish,
-    answer_by_component,
-    build_country_model,
-    estimate_rates,
-    regional_weights,
+    RegionalTable,
+    add_regions,
+    add_upper_levels,
+    by_class,
+    fit_regions,
+    in_leaves,
     select_regional_tables,
+    shrink_tables,
     shrink_towards,
-    weights_of,
-    wish,
 )
+from tallytree.synthesis.marginals import MarginalsOptions
+from tallytree.synthesis.methods import Fitted
 from tallytree.synthesis.mixture import Mixture
 from tallytree.synthesis.model import Measured
 from tallytree.synthesis.table_selection import TableSelection
@@ -107,7 +109,7 @@ def test_upper_levels_come_first_and_a_small_budget_buys_them_alone():
     assert bought(1e-8) == []
 
 
-# -------------------------------------------------------------------- rates by region
+# -------------------------------------------------------------------- small regions
 
 
 def noisy(values, variance):
@@ -117,118 +119,120 @@ def noisy(values, variance):
 HOUSEHOLDS = np.array([100, 200, 300, 400, 500])
 
 
-def test_without_noise_regions_keep_their_own_counts_and_without_measurements_the_wholes_rates():
+def test_without_noise_regions_keep_their_own_counts_and_with_much_of_it_they_have_their_parents_rates():
     shares = np.array([0.2, 0.4, 0.6, 0.8, 0.5])
     counts = np.stack([HOUSEHOLDS * shares, HOUSEHOLDS * (1 - shares)], axis=1)
     states = LEVELS.summed(counts, 0)
     whole = counts.sum(axis=0) / HOUSEHOLDS.sum()
-    found = estimate_rates(TENURE, whole, {0: noisy(states, 1e-6), 1: noisy(counts, 1e-6)}, HOUSEHOLDS, LEVELS)
-    assert np.allclose(found[:, 0], shares, atol=1e-3)
-    alike = estimate_rates(TENURE, whole, {}, HOUSEHOLDS, LEVELS)
-    assert np.allclose(alike, whole)
-    by_state = estimate_rates(TENURE, whole, {0: noisy(states, 1e-6)}, HOUSEHOLDS, LEVELS)
-    assert np.allclose(by_state[[1, 2, 3], 0], states[0, 0] / 900, atol=1e-3)
+    found = shrink_tables(whole, {0: noisy(states, 1e-6), 1: noisy(counts, 1e-6)}, HOUSEHOLDS, LEVELS)
+    assert np.allclose(found[0].values, states, rtol=1e-3)
+    assert np.allclose(found[1].values, counts, rtol=1e-3)
+    assert shrink_tables(whole, {}, HOUSEHOLDS, LEVELS) == {}
+    lost = np.zeros((5, 2))
+    shrunk = shrink_tables(whole, {0: noisy(states, 1e-6), 1: noisy(lost, 1e12)}, HOUSEHOLDS, LEVELS)[1]
+    of_state = states[LEVELS.parents[1]] / states.sum(axis=1)[LEVELS.parents[1], None]
+    assert np.allclose(shrunk.values, HOUSEHOLDS[:, None] * of_state, rtol=1e-3)
+    assert (shrunk.variance < 1e4).all()
+    nobody = shrink_tables(whole, {1: noisy(np.full((5, 2), 9.0), 100.0)}, np.array([0, 0, 0, 0, 9]), LEVELS)[1]
+    assert np.allclose(nobody.values[:4], 0, atol=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 100.0, 1e4]))
-def test_settled_counts_add_up_to_the_whole_and_each_region_to_its_households(seed, variance):
-    rng = np.random.default_rng(seed)
-    whole = rng.dirichlet([2, 2])
-    tables = {
-        level: noisy(rng.normal(50, variance**0.5, (attribute.codes, 2)), variance)
-        for level, attribute in enumerate(LEVELS.attributes)
-        if rng.random() < 0.8
-    }
-    households = rng.integers(1, 400, 5)
-    rates = estimate_rates(TENURE, whole, tables, households, LEVELS)
-    assert rates.min() > 0
-    assert np.allclose(rates.sum(axis=1), 1, atol=1e-3)
-    assert np.allclose((households[:, None] * rates).sum(axis=0), households.sum() * whole, rtol=1e-3)
-
-
-def test_pure_noise_is_drawn_to_the_parent_and_real_differences_are_kept():
+def test_pure_noise_is_drawn_to_the_parent_and_real_differences_are_kept_and_errors_are_as_large_as_said():
     rng = np.random.default_rng(5)
     number = np.full(400, 200.0)
-    expected = np.tile([60.0, 140.0], (400, 1))
+    rates = np.tile([0.3, 0.7], (400, 1))
+    expected = number[:, None] * rates
     chance = rng.binomial(200, 0.3, 400)[:, None] - 60.0
     true = expected + np.concatenate([chance, -chance], axis=1)
     for spread, least, most in ((0.0, 0.0, 0.2), (0.2, 0.55, 0.8)):
         apart = rng.normal(0, 200 * spread, 400)[:, None] * np.array([1.0, -1.0])
         measured = true + apart + rng.normal(0, 30, (400, 2))
-        found = shrink_towards(measured, 900.0, expected, number)
+        found, variance = shrink_towards(measured, 900.0, rates, number)
         error = np.sqrt(np.mean((found - np.maximum(true + apart, 0)) ** 2))
         assert error < 30  # less than the noise
+        assert 0.5 < error / np.sqrt(variance.mean()) < 1.1  # two cells add up, so it is taken as somewhat too large
         kept = np.sum((found - expected) * (measured - expected)) / np.sum((measured - expected) ** 2)
         assert least <= kept <= most
 
 
-# -------------------------------------------------------------------- weights
+# -------------------------------------------------------------------- the joint fit
 
 
-def random_classes(rng, components, regions):
-    chances = rng.dirichlet([1, 1, 1], components)
-    return Classes(chances, np.array([1, 2, 3]), rng.dirichlet([3, 3, 3], regions))
+LONGER = Schema((*SCHEMA.household, LEVELS.attributes[0]), SCHEMA.person, 3)
+BY_STATE, BY_COUNTY = (Marginal("households", (name, "tenure")) for name in ("state", "county"))
 
 
-def test_the_weights_are_the_optimum_that_a_plain_solver_finds():
-    rng = np.random.default_rng(2)
-    classes = random_classes(rng, 6, 3)
-    components = rng.dirichlet([1, 1, 1], 6)
-    wanted = rng.dirichlet([4, 4, 4], 3)
-    weights = rng.dirichlet(np.ones(6))
-    found = regional_weights(weights, classes, [Wish(components, wanted)])
-    for region in range(3):
-
-        def minus(prices, region=region):
-            scores = np.log(weights[:, None] * classes.chances) + (components @ prices)[:, None]
-            sums = np.logaddexp.reduce(scores, axis=0)
-            return -(prices @ wanted[region] - classes.shares[region] @ sums - LOOSE / 2 * prices @ prices)
-
-        best = minimize(minus, np.zeros(3), method="BFGS", options={"gtol": 1e-9}).x
-        plain = weights * np.exp(components @ best)
-        assert np.allclose(found[region], plain / plain.sum(), atol=1e-4)
+def national(seed_text="country"):
+    return Mixture.start(NATIONAL, components=6, spread=1.0, seed_text=seed_text, empty=False)
 
 
-def test_rates_that_the_components_can_have_come_out_given_the_released_classes():
-    rng = np.random.default_rng(3)
-    classes = random_classes(rng, 40, 25)
-    components = rng.dirichlet([1, 1, 1], 40)
-    wanted = 0.5 * components.mean(axis=0) + 0.5 * rng.dirichlet([9, 9, 9], 25)
-    found = regional_weights(np.full(40, 1 / 40), classes, [Wish(components, wanted)])
-    given_class = found[:, None, :] * classes.chances.T[None]
-    given_class /= given_class.sum(axis=2, keepdims=True)
-    drawn = np.einsum("rk,rkc->rc", classes.shares, given_class) @ components
-    assert np.abs(drawn - wanted).max() < 0.002
+def released(counts):
+    sizes = Neighbours(one_group(), max_size=3, public_totals=False)
+    return SizeTable("county", counts, 1, sizes, Budget(rho=1), levels=LEVELS)
 
 
-def test_without_wishes_all_regions_have_the_weights_of_the_whole():
-    classes = random_classes(np.random.default_rng(1), 4, 3)
-    assert np.allclose(regional_weights(np.full(4, 0.25), classes, []), 0.25)
+def test_at_first_every_component_has_the_released_shares_of_regions():
+    model = national()
+    with_regions = add_regions(model, LEVELS, HOUSEHOLDS)
+    made = add_upper_levels(with_regions, LONGER, LEVELS)
+    tenure = model.answers(TENURE)
+    shares = HOUSEHOLDS / HOUSEHOLDS.sum()
+    assert np.allclose(made.answers(BY_COUNTY), shares[:, None] * tenure, atol=1e-6)
+    assert np.allclose(made.answers(BY_STATE), LEVELS.summed(shares, 0)[:, None] * tenure, atol=1e-6)
+    empty = add_regions(model, LEVELS, np.array([0, 5, 0, 5, 0]))
+    assert np.allclose(empty.answers(Marginal("households", ("county",))), [0, 0.5, 0, 0.5, 0])
 
 
-def test_a_country_has_the_regional_weights_and_is_otherwise_the_model_of_the_whole():
-    model = Mixture.start(NATIONAL, components=5, seed_text="country", empty=False)
-    rng = np.random.default_rng(4)
-    weights = rng.dirichlet(np.ones(5), 5)
-    longer = Schema((*SCHEMA.household, LEVELS.attributes[0]), SCHEMA.person, 3)
-    made = build_country_model(model, longer, LEVELS, HOUSEHOLDS, weights)
-    rates = answer_by_component(model, TENURE)
-    by_county = made.answers(Marginal("households", ("county", "tenure")))
-    assert np.allclose(by_county * HOUSEHOLDS.sum(), HOUSEHOLDS[:, None] * (weights @ rates), atol=1e-3)
-    by_state = made.answers(Marginal("households", ("state", "tenure")))
-    assert np.allclose(by_state, LEVELS.summed(by_county, 0), atol=1e-6)
-    assert np.allclose(answer_by_component(model, TENURE).T @ weights_of(model), model.answers(TENURE))
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_table_by_upper_regions_is_one_by_leaf_regions_in_groups(seed):
+    rng = np.random.default_rng(seed)
+    model = add_regions(national(), LEVELS, HOUSEHOLDS)
+    arrays = model.to_arrays()
+    arrays["household county"] = rng.normal(0, 2, (6, 5)).astype(np.float32)
+    model = Mixture.from_arrays(model.schema, arrays)
+    longer = add_upper_levels(model, LONGER, LEVELS)
+    for level, table in enumerate((BY_STATE, BY_COUNTY)):
+        values = longer.answers(table)
+        leaves = in_leaves(Measured(table, values, np.array(4.0)), level, LEVELS)
+        assert np.allclose(model.answers(leaves.marginal), values, atol=1e-6)
+        assert np.array_equal(leaves.values, values)
 
 
-def test_what_sizes_alone_explain_is_not_asked_of_the_weights():
-    model = Mixture.start(NATIONAL, components=5, spread=1.0, seed_text="sizes", empty=False)
-    aged = Marginal("households", (), ("age",))
-    by_size = model.answers(Marginal("households", (), ("age",), size=True))
-    alone = model.answers(Marginal("households", size=True))
-    shares = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
-    chances = answer_by_component(model, Marginal("households", size=True))[:, 1:]
-    rates = shares @ (by_size[1:] / alone[1:, None])  # what the whole's households of these sizes have
-    classes = Classes(chances, np.array([1, 2, 3]), shares)
-    found = regional_weights(weights_of(model), classes, [wish(model, aged, rates, classes)])
-    assert np.allclose(found, weights_of(model), atol=1e-6)
+@pytest.mark.parametrize("last", [2, 3])
+def test_released_classes_are_a_table_of_the_model_and_the_last_size_is_divided_as_in_the_whole(last):
+    counts = np.random.default_rng(3).integers(0, 50, (5, last))
+    model = national()
+    marginal, found = by_class(model, add_regions(model, LEVELS, HOUSEHOLDS).schema, released(counts))
+    assert marginal == Marginal("households", ("county",), (), True)
+    assert found.shape == (4, 5)
+    assert (found[0] == 0).all()
+    assert np.array_equal(found[1:last], counts[:, :-1].T)
+    assert np.allclose(found[last:].sum(axis=0), counts[:, -1])
+    sizes = model.answers(Marginal("households", size=True))
+    assert np.allclose(found[-1] * sizes[last], found[last] * sizes[-1])
+
+
+def test_a_joint_fit_comes_near_the_regions_and_keeps_the_whole():
+    rng = np.random.default_rng(1)
+    shares = np.array([0.2, 0.4, 0.6, 0.8, 0.5])
+    number = 10 * HOUSEHOLDS
+    tenure = np.stack([number * shares, number * (1 - shares)], axis=1)
+    sizes = rng.multinomial(1, [0.3, 0.4, 0.3], 5) + np.round(number[:, None] * [0.3, 0.4, 0.3]).astype(int)
+    whole = Measured(TENURE, tenure.sum(axis=0), np.array(25.0))
+    of_size = Measured(Marginal("households", size=True), np.array([0, *sizes.sum(axis=0)], float), np.array(25.0))
+    measured = (whole, of_size)
+    noisy = {(TENURE, 1): Measured(BY_COUNTY, tenure + rng.normal(0, 10, tenure.shape), np.array(100.0))}
+    wanted = (RegionalTable(TENURE, 1, BY_COUNTY),)
+    plan = Country(LEVELS, LONGER, wanted, Fraction(1, 4))
+    fitted = Fitted(national(), int(number.sum()), measured, ())
+    told = []
+    model = fit_regions(fitted, plan, released(sizes), noisy, (), MarginalsOptions(), lambda *words: told.append(words))
+    found = fitted.number * model.answers(BY_COUNTY)
+    assert np.abs(found - tenure).max() < 60
+    assert np.abs(fitted.number * model.answers(TENURE) - whole.values).max() < 60
+    classes = fitted.number * model.answers(Marginal("households", ("county",), (), True))
+    assert np.abs(classes[1:].T - sizes).max() < 60
+    assert told
+    unmeasured = fit_regions(fitted, plan, released(sizes), {}, (), MarginalsOptions(), lambda *words: None)
+    assert np.allclose(unmeasured.answers(TENURE), fitted.model.answers(TENURE), atol=1e-6)

@@ -107,12 +107,13 @@ def test_the_parts_of_a_budget_add_up_and_roles_take_theirs_from_the_first_table
     neighbours = HouseholdNeighbours(PrivacyUnit(kind), schema.max_persons)
     measured = tuple(table for table in tables if neighbours.sensitivity(table, schema).l1)[:asked]
     shares = MarginalsOptions().shares
-    parts = parts_of_the_budget(schema, Workload(schema, tables, measured), neighbours, *shares)
-    first, structural, wanted, sweep = map(Fraction, shares)
+    parts = parts_of_the_budget(schema, Workload(schema, tables, measured), neighbours, shares)
+    first, sweep, role, structural, wanted = map(Fraction, shares)
     roles = structure is not None and kind != "one_person_attributes"  # there one person could change who is the head
     assert bool(parts.structural) == roles
     assert parts.first == (first / 2 if roles else first)
     assert sum(parts.asked.values()) == pytest.approx(float(wanted) if asked else 0)
+    assert sum(parts.by_role.values()) == pytest.approx(float(role) if roles else 0)
     assert sum(parts.structural.values()) == pytest.approx(float(structural) if roles else 0)
     assert parts.first + sum(parts.required.values()) + parts.sweep == first + sweep < 1
     if roles:
@@ -121,6 +122,14 @@ def test_the_parts_of_a_budget_add_up_and_roles_take_theirs_from_the_first_table
             for name in ("age", "sex")
         )
         assert ages == pytest.approx(float(2 * sexes))
+        by_role = {Marginal("households", roles=((name, of),)) for name in ("head", "spouse") for of in ("age", "sex")}
+        assert set(parts.by_role) == by_role.difference(measured)
+        age, sex = (parts.by_role[Marginal("households", roles=(("head", name),))] for name in ("age", "sex"))
+        assert age / sex == pytest.approx((9 / 2) ** 0.5)
+        limited = parts.limited(lambda table: float(age) / 2)
+        assert limited.by_role == {table: min(part, age / 2) for table, part in parts.by_role.items()}
+        assert limited.first + sum(limited.required.values()) + limited.sweep == first + sweep
+        assert limited.sweep > parts.sweep
 
 
 def test_noise_alone_takes_a_table_over_its_bound_about_once_in_ten_thousand():

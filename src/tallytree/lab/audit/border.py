@@ -346,12 +346,17 @@ def household_schema(structure: Structure) -> Schema:
 
 
 def tables_of(schema: Schema) -> list[Marginal]:
-    """Return all tables of households and persons, by each set of attributes, by size, and by the head's age."""
+    """Return all tables of households and persons, by each set of attributes, by size, and by the head's age.
+
+    Those by area come a second time, with two areas as one group.
+    """
     sides = product(("households", "persons"), ((), ("area",)), ((), ("age",), ("age", "relation")))
-    return [
+    whole = [
         Marginal(of, home, person, size, roles)  # type: ignore[arg-type]  # one of two words
         for (of, home, person), size, roles in product(sides, (False, True), ((), (("head", "age"),)))
     ]
+    by_area = [table for table in whole if table.household]
+    return [*whole, *(replace(table, groups=((0, 0, 1), *table.groups_of_axes[1:])) for table in by_area)]
 
 
 def random_homes(unit: str, *seed: object) -> tuple[tuple[Home, ...], tuple[Home, ...]]:

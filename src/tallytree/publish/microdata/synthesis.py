@@ -300,7 +300,7 @@ def _answer_columns(
         return pa.array(numbers, mask=~np.isfinite(variance))
 
     axes = [[f"{number} {SIZE}" for number in range(schema.max_persons + 1)]] if marginal.size else []
-    axes += [list(schema.attribute(name).values) for name in marginal.attributes]
+    axes += marginal.labels(schema)
     return {
         "question": np.full(counts.size, place, np.int32),
         "cell": np.arange(counts.size),

@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import sqrt
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +27,7 @@ from tallytree.domain.schema import SIZE, Attribute, Marginal, Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.journal import Round
 from tallytree.privacy.ledger import Receipt
+from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.privacy.noise.samplers import gaussian_variance
 from tallytree.privacy.relations import households_from_json, sizes_from_json
 from tallytree.publish.about import DECLARED, About
@@ -50,6 +53,7 @@ from tallytree.publish.untrusted import (
     read_json,
 )
 from tallytree.synthesis.agreement import RegionLevels, SizeTable
+from tallytree.synthesis.grouping import group_values
 from tallytree.synthesis.marginals import method
 from tallytree.synthesis.methods import LEAST_VARIANCE, NUMBER, Fitted, RoundRecord
 from tallytree.synthesis.model import Codes, Measured, Model, SyntheticHouseholds
@@ -226,7 +230,26 @@ class SynthesisChecks(StoredFiles):
     @property
     def checks(self) -> dict[str, Callable[[], Iterator[str]]]:
         """Return the checks that do not write files again, by description."""
-        return {"the privacy costs follow from the neighbour relation and add up to the budget": self._cost_faults}
+        return {
+            "the privacy costs follow from the neighbour relation and add up to the budget": self._cost_faults,
+            "the groups of values follow from the noisy measurements": self._group_faults,
+        }
+
+    def _group_faults(self) -> Iterator[str]:
+        """Group each table in groups again, from the one-way tables that were measured before it."""
+        measured = [table for table in self.remade.fitted.measured if isinstance(table, Measured)]
+        one_way = {table: counts.astype(np.float64) for table, counts in self.remade.exact.items()}
+        neighbours = self.remade.neighbours
+        for place, row in enumerate(self.statement["rounds"], start=1):
+            if row["kind"] != "measure" or row["lost"]:
+                continue
+            table, rho = Marginal.from_json(row["table"]), float(exact_number(row["cost"]))
+            if table.groups:
+                noise = partial(_deviation, neighbours, self.schema, rho)
+                if group_values(self.schema, replace(table, groups=()), noise, one_way) != table:
+                    yield f"round {place}: {table.describe()}: other groups follow from what was measured before"
+            if measured and measured[0].marginal == table:
+                one_way[table] = measured.pop(0).values
 
     def _cost_faults(self) -> Iterator[str]:
         synthesis = self.remade
@@ -324,6 +347,11 @@ def _words(row: dict[str, Any], schema: Schema) -> str:
         return table.describe()
     where = np.unravel_index(row["cells"][0], table.shape(schema))
     return f"{table.describe()}, cell {', '.join(str(int(index)) for index in where)}"
+
+
+def _deviation(neighbours: HouseholdNeighbours, schema: Schema, rho: float, table: Marginal) -> float:
+    """Return the standard deviation of the noise on one count of a table that costs `rho`."""
+    return sqrt(neighbours.sensitivity(table, schema).l2_squared / (2 * rho))
 
 
 def _variance(paid: list[dict[str, Any]], table: Marginal, cells: Integers, schema: Schema) -> float:
