@@ -348,12 +348,12 @@ MOST_CODE_LINES = {
     "mechanisms": 1_750,
     "synthesis": 2_466,
     "planning": 1_490,
-    "publish": 8_748,
+    "publish": 8_650,
     "demo": 168,
     "lab": 5_117,
-    "command": 3_926,
+    "command": 3_784,
 }
-MOST_MODULES = 206
+MOST_MODULES = 207
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (33, 4_680)  # modules, code lines

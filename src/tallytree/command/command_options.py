@@ -1,11 +1,12 @@
 """The options of commands as values. Each field of such a class is a parameter of its command."""
+# ruff: noqa: RUF009 - `argument`, `option` and `flag` return fields
 
 from __future__ import annotations
 
 import inspect
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
@@ -17,14 +18,32 @@ from tallytree.core.errors import SpecError
 T = TypeVar("T")
 Names = list[str] | None
 
-SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/release.md.")]
-SynthesisPath = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/synthesis.md.")]
-ReleasePath = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release directory.")]
-AnyDirectory = Annotated[Path, typer.Argument(metavar="RELEASE", help="A directory that release or synthesize wrote.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors, warnings and ids.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write a report (report.html).")]
-Jobs = Annotated[int | None, typer.Option(help="Number of parallel processes; by default one per processor.")]
+SPEC, SYNTHESIS = (f"A TOML file; see docs/{page}.md." for page in ("release", "synthesis"))
+RELEASE, DIRECTORY = "A release directory.", "A directory that release or synthesize wrote."
+LEDGER = "The ledger file."
+QUIET, AS_JSON = "Print only errors, warnings and ids.", "Print JSON."
+NO_REPORT = "Do not write a report (report.html)."
+JOBS = "Number of parallel processes; by default one per processor."
+
+
+def argument(metavar: str, help: str, default: Any = MISSING) -> Any:  # noqa: A002
+    """Return a field that is a positional argument of the command."""
+    return field(default=default, metadata={"positional": True, "metavar": metavar, "help": help})
+
+
+def option(help: str, default: Any = None, *, name: str = "", **about: Any) -> Any:  # noqa: A002
+    """Return a field that is an option of the command; by default the option has the field's name."""
+    return field(default=default, metadata={"positional": False, "name": name, "help": help, **about})
+
+
+def flag(help: str, name: str = "") -> Any:  # noqa: A002
+    """Return a field that is an option without a value."""
+    return option(help, False, name=name)
+
+
+def option_name(one: Field[Any]) -> str:
+    """Return the name of a field's option: "--json" for the field `as_json`."""
+    return one.metadata["name"] or f"--{one.name.removeprefix('as_').replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,33 +52,20 @@ class RunOptions:
 
     COMMAND: ClassVar[str]
 
-    spec: SpecPath
-    out: Annotated[Path, typer.Option("--out", help="Write to this new directory.")]
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="Charge this ledger instead of the one in the spec.")
-    ] = None
-    no_ledger: Annotated[
-        bool, typer.Option("--no-ledger", help="Run without a ledger: other releases about these data are not checked.")
-    ] = False
-    same_data: Annotated[
-        bool,
-        typer.Option(
-            "--same-data-other-name",
-            help=(
-                "Accept files that another account was charged for; budgets add up, and the privacy statement names it."
-            ),
-        ),
-    ] = False
-    changed_files: Annotated[
-        bool,
-        typer.Option(
-            "--changed-files",
-            help="Accept changed files for the same account: the same data, corrected or in another format.",
-        ),
-    ] = False
-    resume: Annotated[bool, typer.Option("--resume", help="Finish an interrupted run; nothing is spent twice.")] = False
-    no_report: NoReport = False
-    quiet: Quiet = False
+    spec: Path = argument("SPEC", SPEC)
+    out: Path = option("Write to this new directory.", MISSING)
+    ledger: Path | None = option("Charge this ledger instead of the one in the spec.")
+    no_ledger: bool = flag("Run without a ledger: other releases about these data are not checked.")
+    same_data: bool = flag(
+        "Accept files that another account was charged for; budgets add up, and the privacy statement names it.",
+        "--same-data-other-name",
+    )
+    changed_files: bool = flag(
+        "Accept changed files for the same account: the same data, corrected or in another format."
+    )
+    resume: bool = flag("Finish an interrupted run; nothing is spent twice.")
+    no_report: bool = flag(NO_REPORT)
+    quiet: bool = flag(QUIET)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +74,7 @@ class ReleaseOptions(RunOptions):
 
     COMMAND: ClassVar[str] = "release"
 
-    as_json: AsJson = False
+    as_json: bool = flag(AS_JSON)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,181 +83,110 @@ class SynthesisOptions(RunOptions):
 
     COMMAND: ClassVar[str] = "synthesize"
 
-    spec: SynthesisPath
+    spec: Path = argument("SPEC", SYNTHESIS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions:
     """The options of `init`."""
 
-    persons: Annotated[Path, typer.Argument(metavar="PERSONS", help="A file with one row per person.")]
-    households: Annotated[
-        Path | None,
-        typer.Argument(metavar="HOUSEHOLDS", help="A second private file, with one row per household and its region."),
-    ] = None
-    out: Annotated[Path, typer.Option("--out", help="Write the spec to this new file.")] = Path("release.toml")
-    group: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Take this column for the group, such as the household's id.")
-    ] = None
-    entity: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Take this column for the person, or none: each row is one.")
-    ] = None
-    regions: Annotated[Path | None, typer.Option(metavar="FILE", help="Take the regions from this public file.")] = None
-    regions_are_public: Annotated[
-        bool,
-        typer.Option(
-            "--regions-are-public",
-            help="Declare that everyone may know which regions occur in the data, and write them to regions.csv.",
-        ),
-    ] = False
-    region: Annotated[
-        Names,
-        typer.Option(
-            metavar="COLUMN", help="Take this column of the data for the region; repeat it from the top down."
-        ),
-    ] = None
-    level: Annotated[
-        Names,
-        typer.Option(metavar="COLUMN", help="Take this column of --regions for a level; repeat it from the top down."),
-    ] = None
-    max_size: Annotated[int | None, typer.Option(metavar="NUMBER", help="Count larger groups as this size.")] = None
-    unit: Annotated[str | None, typer.Option(help="Protect each person (one_entity) or each group (one_group).")] = None
-    epsilon: Annotated[str | None, typer.Option(help="Spend this budget; less protects more.")] = None
-    publisher: Annotated[str | None, typer.Option(metavar="NAME", help="Name the publisher, or none.")] = None
-    encoding: Annotated[
-        str | None, typer.Option(help="Read CSV files in this encoding, such as windows-1252, instead of a guess.")
-    ] = None
-    table: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Read this table of a DuckDB file, or this sheet of a workbook.")
-    ] = None
-    households_table: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Read this table or sheet of HOUSEHOLDS.")
-    ] = None
-    counts: Annotated[
-        bool,
-        typer.Option("--counts", help="Count distinct values too, for better guesses: exact numbers, for you alone."),
-    ] = False
-    yes: Annotated[bool, typer.Option("--yes", help="Take the guesses instead of asking.")] = False
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False
-    quiet: Quiet = False
+    persons: Path = argument("PERSONS", "A file with one row per person.")
+    households: Path | None = argument(
+        "HOUSEHOLDS", "A second private file, with one row per household and its region.", None
+    )
+    out: Path = option("Write the spec to this new file.", Path("release.toml"))
+    group: str | None = option("Take this column for the group, such as the household's id.", metavar="COLUMN")
+    entity: str | None = option("Take this column for the person, or none: each row is one.", metavar="COLUMN")
+    regions: Path | None = option("Take the regions from this public file.", metavar="FILE")
+    regions_are_public: bool = flag(
+        "Declare that everyone may know which regions occur in the data, and write them to regions.csv."
+    )
+    region: Names = option(
+        "Take this column of the data for the region; repeat it from the top down.", metavar="COLUMN"
+    )
+    level: Names = option("Take this column of --regions for a level; repeat it from the top down.", metavar="COLUMN")
+    max_size: int | None = option("Count larger groups as this size.", metavar="NUMBER")
+    unit: str | None = option("Protect each person (one_entity) or each group (one_group).")
+    epsilon: str | None = option("Spend this budget; less protects more.")
+    publisher: str | None = option("Name the publisher, or none.", metavar="NAME")
+    encoding: str | None = option("Read CSV files in this encoding, such as windows-1252, instead of a guess.")
+    table: str | None = option("Read this table of a DuckDB file, or this sheet of a workbook.", metavar="NAME")
+    households_table: str | None = option("Read this table or sheet of HOUSEHOLDS.", metavar="NAME")
+    counts: bool = flag("Count distinct values too, for better guesses: exact numbers, for you alone.")
+    yes: bool = flag("Take the guesses instead of asking.")
+    force: bool = flag("Replace files that exist.")
+    quiet: bool = flag(QUIET)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """The options of `plan`."""
 
-    spec: SpecPath
-    suggest: Annotated[
-        Names, typer.Option(metavar="GOAL", help='Find shares for a goal: "county within 20 at 95%". May be repeated.')
-    ] = None
-    epsilon: Annotated[
-        Names, typer.Option(metavar="EPSILON", help="Plan for this epsilon instead of the spec's. May be repeated.")
-    ] = None
-    prior: Annotated[
-        str | None, typer.Option(help="Use this prior instead of [plan] prior: a shape, a table or a release.")
-    ] = None
-    groups: Annotated[int | None, typer.Option(help="Expect this many groups, instead of [plan] groups.")] = None
-    mechanism: Annotated[
-        Names, typer.Option(metavar="NAME", help='Plan this mechanism, or "all". May be repeated.')
-    ] = None
-    plot: Annotated[Path | None, typer.Option(help="Write a chart: .png, .svg or .html.")] = None
-    report: Annotated[Path | None, typer.Option(help="Write a report: .html.")] = None
-    as_json: AsJson = False
-    quiet: Quiet = False
+    spec: Path = argument("SPEC", SPEC)
+    suggest: Names = option('Find shares for a goal: "county within 20 at 95%". May be repeated.', metavar="GOAL")
+    epsilon: Names = option("Plan for this epsilon instead of the spec's. May be repeated.", metavar="EPSILON")
+    prior: str | None = option("Use this prior instead of [plan] prior: a shape, a table or a release.")
+    groups: int | None = option("Expect this many groups, instead of [plan] groups.")
+    mechanism: Names = option('Plan this mechanism, or "all". May be repeated.', metavar="NAME")
+    plot: Path | None = option("Write a chart: .png, .svg or .html.")
+    report: Path | None = option("Write a report: .html.")
+    as_json: bool = flag(AS_JSON)
+    quiet: bool = flag(QUIET)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions:
     """The options of `query`."""
 
-    directory: ReleasePath
-    region: Annotated[
-        Names,
-        typer.Option(
-            metavar="REGION", help="Select a region by id or name; repeat it for a sum. All regions by default."
-        ),
-    ] = None
-    size: Annotated[str | None, typer.Option(help='">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')] = None
-    share: Annotated[bool, typer.Option("--share", help="Compute the sizes' share of all groups there.")] = False
-    mean: Annotated[
-        bool,
-        typer.Option(
-            "--mean", help=("Compute entities per group; groups of the last size or more count as that size.")
-        ),
-    ] = False
-    median: Annotated[bool, typer.Option("--median", help="Compute the median size of the groups.")] = False
-    quantile: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER", help="Compute the size that this part of the groups do not exceed: 0.9."),
-    ] = None
-    gini: Annotated[bool, typer.Option("--gini", help="Compute the Gini coefficient of the sizes.")] = False
-    ratio_to: Annotated[Names, typer.Option(metavar="REGION", help="Divide by the same sizes there.")] = None
-    difference_to: Annotated[Names, typer.Option(metavar="REGION", help="Subtract the same sizes there.")] = None
-    level: Annotated[str | None, typer.Option(help="Answer for every region of a level (within --region).")] = None
-    regions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Answer for every area of a CSV or Parquet file: columns area and region."),
-    ] = None
-    by: Annotated[
-        Names,
-        typer.Option(
-            metavar="NAME=VALUE", help="A category's value: tenure=rented. With tenure alone, each of its values."
-        ),
-    ] = None
-    share_of: Annotated[
-        Names,
-        typer.Option(metavar="NAME=VALUE", help=("Compute the share of a category's value among all groups there.")),
-    ] = None
-    confidence: Annotated[
-        float | None, typer.Option(help=("Set the confidence of the intervals; by default the release's own."))
-    ] = None
-    simultaneous: Annotated[
-        bool, typer.Option("--simultaneous", help="List every size, with intervals that hold for all sizes jointly.")
-    ] = False
-    no_typical: Annotated[
-        bool, typer.Option("--no-typical", help=("Leave out typical intervals, which is faster."))
-    ] = False
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Read all of a large release: slower, with narrower and typical intervals.")
-    ] = False
-    as_json: AsJson = False
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row per answer.")] = False
-    quiet: Quiet = False
+    directory: Path = argument("RELEASE", RELEASE)
+    region: Names = option(
+        "Select a region by id or name; repeat it for a sum. All regions by default.", metavar="REGION"
+    )
+    size: str | None = option('">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')
+    share: bool = flag("Compute the sizes' share of all groups there.")
+    mean: bool = flag("Compute entities per group; groups of the last size or more count as that size.")
+    median: bool = flag("Compute the median size of the groups.")
+    quantile: str | None = option("Compute the size that this part of the groups do not exceed: 0.9.", metavar="NUMBER")
+    gini: bool = flag("Compute the Gini coefficient of the sizes.")
+    ratio_to: Names = option("Divide by the same sizes there.", metavar="REGION")
+    difference_to: Names = option("Subtract the same sizes there.", metavar="REGION")
+    level: str | None = option("Answer for every region of a level (within --region).")
+    regions: Path | None = option(
+        "Answer for every area of a CSV or Parquet file: columns area and region.", metavar="FILE"
+    )
+    by: Names = option(
+        "A category's value: tenure=rented. With tenure alone, each of its values.", metavar="NAME=VALUE"
+    )
+    share_of: Names = option("Compute the share of a category's value among all groups there.", metavar="NAME=VALUE")
+    confidence: float | None = option("Set the confidence of the intervals; by default the release's own.")
+    simultaneous: bool = flag("List every size, with intervals that hold for all sizes jointly.")
+    no_typical: bool = flag("Leave out typical intervals, which is faster.")
+    whole: bool = flag("Read all of a large release: slower, with narrower and typical intervals.")
+    as_json: bool = flag(AS_JSON)
+    as_csv: bool = flag("Print CSV, one row per answer.")
+    quiet: bool = flag(QUIET)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
     """The options of `compare`."""
 
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="The earlier release's directory.")]
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The later release's directory.")]
-    level: Annotated[str | None, typer.Option(help="Compare the regions of this level only.")] = None
-    size: Annotated[
-        Names, typer.Option(metavar="SIZES", help='Compare a band of sizes, such as ">=3", alone. May be repeated.')
-    ] = None
-    by: Annotated[
-        Names,
-        typer.Option(
-            metavar="NAME=VALUE", help="A category's value: tenure=rented. With tenure alone, each of its values."
-        ),
-    ] = None
-    family_wise: Annotated[
-        bool, typer.Option("--family-wise", help="Limit the chance of any false flag to 5 %, not their share.")
-    ] = False
-    more_than: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Flag only changes of more than this: 5%.")
-    ] = None
-    concordance: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For changed boundaries: columns old_leaf and new_leaf.")
-    ] = None
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="Name the joint total that this ledger has for both data sets.")
-    ] = None
-    out: Annotated[Path | None, typer.Option(help="Write tables, facts and a page to this new directory.")] = None
-    report: Annotated[Path | None, typer.Option(help="Write the page to this file: .html.")] = None
-    map: Annotated[Path | None, typer.Option(help="Draw a map on the page from this GeoJSON.")] = None
-    as_json: AsJson = False
-    quiet: Quiet = False
+    old: Path = argument("OLD", "The earlier release's directory.")
+    new: Path = argument("NEW", "The later release's directory.")
+    level: str | None = option("Compare the regions of this level only.")
+    size: Names = option('Compare a band of sizes, such as ">=3", alone. May be repeated.', metavar="SIZES")
+    by: Names = option(
+        "A category's value: tenure=rented. With tenure alone, each of its values.", metavar="NAME=VALUE"
+    )
+    family_wise: bool = flag("Limit the chance of any false flag to 5 %, not their share.")
+    more_than: str | None = option("Flag only changes of more than this: 5%.", metavar="PERCENT")
+    concordance: Path | None = option("For changed boundaries: columns old_leaf and new_leaf.", metavar="FILE")
+    ledger: Path | None = option("Name the joint total that this ledger has for both data sets.")
+    out: Path | None = option("Write tables, facts and a page to this new directory.")
+    report: Path | None = option("Write the page to this file: .html.")
+    map: Path | None = option("Draw a map on the page from this GeoJSON.")
+    as_json: bool = flag(AS_JSON)
+    quiet: bool = flag(QUIET)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,84 +195,188 @@ class EvaluateOptions:
 
     COMMAND: ClassVar[str] = "evaluate"
 
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATASET|PATH",
-            help="census, taxi, race, people, or a CSV or Parquet file of public counts by region and size.",
-        ),
-    ]
-    level: Annotated[
-        Names,
-        typer.Option(metavar="COLUMN", help="A column of the file with region names; repeat, from the top down."),
-    ] = None
-    size_columns: Annotated[
-        str | None,
-        typer.Option(metavar="PREFIX", help="Prefix of the file's size columns: hh for hh1, hh2 and so on"),
-    ] = None
-    mechanism: Annotated[Names, typer.Option(metavar="NAME", help="Repeat for several; all of them if not given.")] = (
-        None
+    data: str = argument(
+        "DATASET|PATH", "census, taxi, race, people, or a CSV or Parquet file of public counts by region and size."
     )
-    epsilon: Annotated[Names, typer.Option(metavar="EPSILON", help="Repeat for several; 1 if not given.")] = None
-    runs: Annotated[int, typer.Option(help="Runs of each mechanism with each epsilon.")] = 5
-    scale: Annotated[float, typer.Option(help="Size of a made-up data set; 1 is full size.")] = 1.0
-    seed: Annotated[int, typer.Option(help="The same seed gives the same data and noise.")] = 0
-    unit: Annotated[str, typer.Option(help="one_entity or one_group.")] = "one_entity"
-    jobs: Jobs = None
-    limit: Annotated[float | None, typer.Option(help="Stop a run after this many seconds; no limit by default.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the summary as CSV.")] = False
-    out: Annotated[
-        Path | None,
-        typer.Option(help=("Write results and plots to this folder; a second call runs only what is missing.")),
-    ] = None
-    quiet: Quiet = False
+    level: Names = option("A column of the file with region names; repeat, from the top down.", metavar="COLUMN")
+    size_columns: str | None = option("Prefix of the file's size columns: hh for hh1, hh2 and so on", metavar="PREFIX")
+    mechanism: Names = option("Repeat for several; all of them if not given.", metavar="NAME")
+    epsilon: Names = option("Repeat for several; 1 if not given.", metavar="EPSILON")
+    runs: int = option("Runs of each mechanism with each epsilon.", 5)
+    scale: float = option("Size of a made-up data set; 1 is full size.", 1.0)
+    seed: int = option("The same seed gives the same data and noise.", 0)
+    unit: str = option("one_entity or one_group.", "one_entity")
+    jobs: int | None = option(JOBS)
+    limit: float | None = option("Stop a run after this many seconds; no limit by default.")
+    as_json: bool = flag("Print the summary as JSON.")
+    as_csv: bool = flag("Print the summary as CSV.")
+    out: Path | None = option("Write results and plots to this folder; a second call runs only what is missing.")
+    quiet: bool = flag(QUIET)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
     """The options of `audit`."""
 
-    mechanism: Annotated[Names, typer.Option(metavar="NAME", help="Repeat for several; all if not given.")] = None
-    runs: Annotated[int | None, typer.Option(help="Number of outputs per neighbour; 10,000 by default.")] = None
-    quick: Annotated[bool, typer.Option("--quick", help="Use fewer runs and settings.")] = False
-    planted: Annotated[bool, typer.Option("--planted", help="Audit planted defects: each must be caught.")] = False
-    confidence: Annotated[float, typer.Option(help="Set the joint confidence of all bounds from outputs.")] = 0.999
-    jobs: Jobs = None
-    as_json: AsJson = False
-    out: Annotated[Path | None, typer.Option(help="Write the table and the plot to this folder.")] = None
-    quiet: Quiet = False
+    mechanism: Names = option("Repeat for several; all if not given.", metavar="NAME")
+    runs: int | None = option("Number of outputs per neighbour; 10,000 by default.")
+    quick: bool = flag("Use fewer runs and settings.")
+    planted: bool = flag("Audit planted defects: each must be caught.")
+    confidence: float = option("Set the joint confidence of all bounds from outputs.", 0.999)
+    jobs: int | None = option(JOBS)
+    as_json: bool = flag(AS_JSON)
+    out: Path | None = option("Write the table and the plot to this folder.")
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """The options of `demo`."""
+
+    out: Path = option("Write the release to this directory; an older release there is replaced.", Path("demo-release"))
+    data: Path = option("Write the made-up country's files to this directory.", Path("demo-data"))
+    households: int = option("How many households the country has.", 100_000, min=1000)
+    no_report: bool = flag(NO_REPORT)
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateOptions:
+    """The options of `validate`."""
+
+    spec: Path = argument("SPEC", SPEC)
+    problems: Path | None = option("Write the lines of bad rows to this new CSV file, for you alone.", metavar="FILE")
+    as_json: bool = flag(AS_JSON)
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """The options of `verify`."""
+
+    directory: Path = argument("RELEASE", DIRECTORY)
+    id: str | None = option("The id printed at release, or its first 8 or more digits.")
+    no_typical: bool = flag("Leave out typical intervals, which take 25 estimates.")
+    ledger: Path | None = option("Record the id of a sound release in the ledger that paid for it.")
+    as_json: bool = flag(AS_JSON)
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of `report`."""
+
+    directory: Path = argument("RELEASE", DIRECTORY)
+    map: Path | None = option(
+        "Draw a map from this GeoJSON: an area for each region, with a property for its id or name."
+    )
+    out: Path | None = option("Write the report to this file; by default report.html in the directory.")
+    groups: str | None = option("Call groups by this plural word, such as households; by default as the spec said.")
+    entities: str | None = option("Call entities by this plural word, such as persons; by default as the spec said.")
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The options of `export`."""
+
+    directory: Path = argument("RELEASE", DIRECTORY)
+    to: str = option(
+        "Choose sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic households.",
+        MISSING,
+        metavar="FORMAT",
+    )
+    out: Path | None = option("Write to this new directory; by default RELEASE-FORMAT.")
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """The options of `mechanisms`."""
+
+    as_json: bool = flag(AS_JSON)
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions(ListOptions):
+    """The options of `ledger show`."""
+
+    path: Path = argument("LEDGER", LEDGER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TotalOptions:
+    """The options that set a total budget."""
+
+    epsilon: str | None = option("Total budget in pure epsilon.")
+    rho: str | None = option("Total budget in rho (zCDP).")
+    delta: str | None = option("With --epsilon: the largest rho for (epsilon, delta).")
+    quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions(TotalOptions):
+    """The options of `ledger open`."""
+
+    spec: Path = argument("SPEC", SPEC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions(TotalOptions):
+    """The options of `ledger link`."""
+
+    path: Path = argument("LEDGER", LEDGER)
+    names: list[str] = argument("NAME NAME...", "Accounts that concern the same people.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """The options of `ledger record`."""
+
+    directory: Path = argument("RELEASE", DIRECTORY)
+    ledger: Path = option("The ledger that paid for it.", MISSING, metavar="LEDGER")
+    receipt: int | None = option("The reservation that paid; by default found from the measurements.", metavar="NUMBER")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnchorOptions:
+    """The options of `ledger anchor`."""
+
+    path: Path = argument("LEDGER", LEDGER)
+    accept: str | None = option("Accept the entry whose digest begins with these 8 or more digits.", metavar="DIGEST")
+    quiet: bool = flag(QUIET)
 
 
 def with_options(function: Callable[[Any], T]) -> Callable[..., T]:
     """Return a function of one value as a function of that value's fields, as Typer expects it."""
     [kind] = (hint for name, hint in get_type_hints(function).items() if name != "return")
-    hints = get_type_hints(kind, include_extras=True)
-    parameters = [
-        parameter.replace(annotation=hints[name]) for name, parameter in inspect.signature(kind).parameters.items()
-    ]
+    hints, parameters = get_type_hints(kind), inspect.signature(kind).parameters
+    for one in fields(kind):
+        about = {key: value for key, value in one.metadata.items() if key not in ("positional", "name")}
+        described = typer.Argument(**about) if one.metadata["positional"] else typer.Option(option_name(one), **about)
+        hints[one.name] = Annotated[hints[one.name], described]
 
     @wraps(function)
     def run(**given: Any) -> T:
         return function(kind(**given))
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    listed = [parameter.replace(annotation=hints[name]) for name, parameter in parameters.items()]
+    run.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
     run.__annotations__ = hints
     return run
 
 
 def command_line(options: Any) -> str:
     """Return the command with these options for pasting into a shell, without options at their default."""
-    hints = get_type_hints(type(options), include_extras=True)
     words: list[str] = []
-    for field in fields(options):
-        value, about = getattr(options, field.name), hints[field.name].__metadata__[0]
-        if isinstance(about, typer.models.ArgumentInfo):
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.metadata["positional"]:
             words.insert(0, str(value))
-        elif value != field.default:
-            option = about.default if isinstance(about.default, str) else f"--{field.name.replace('_', '-')}"
+        elif value != one.default:
             for each in value if isinstance(value, list | tuple) else [value]:
-                words += [option] if each is True else [option, str(each)]
+                words += [option_name(one)] if each is True else [option_name(one), str(each)]
     return shlex.join(["tallytree", options.COMMAND, *words])
 
 

@@ -18,7 +18,8 @@ from tallytree.core.progress import Stage
 from tallytree.estimate.intervals.changes import Rule
 from tallytree.privacy.ledger import Ledger, amount
 from tallytree.publish.folder import refuse_existing
-from tallytree.publish.release.comparison import QUESTIONS, Comparison, compare_releases, open_release
+from tallytree.publish.release.comparability import QUESTIONS
+from tallytree.publish.release.comparison import Comparison, compare_releases, open_release
 from tallytree.publish.release.queries import Query
 
 MOST_ROWS = 12  # flagged regions on the screen

@@ -10,28 +10,13 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from tallytree.command.command_options import (
-    AnyDirectory,
-    AsJson,
-    AuditOptions,
-    CompareOptions,
-    EvaluateOptions,
-    InitOptions,
-    NoReport,
-    PlanOptions,
-    QueryOptions,
-    Quiet,
-    ReleaseOptions,
-    SpecPath,
-    SynthesisOptions,
-    with_options,
-)
+from tallytree.command import command_options as given
+from tallytree.command.command_options import with_options
 from tallytree.command.streams import make_streams_safe
 from tallytree.core.errors import BudgetError, TallytreeError
 from tallytree.version import VERSION
@@ -83,17 +68,8 @@ def options(
 
 
 @app.command()
-def demo(
-    out: Annotated[
-        Path, typer.Option(help=("Write the release to this directory; an older release there is replaced."))
-    ] = Path("demo-release"),
-    data: Annotated[Path, typer.Option(help=("Write the made-up country's files to this directory."))] = Path(
-        "demo-data"
-    ),
-    households: Annotated[int, typer.Option(min=1000, help="How many households the country has.")] = 100_000,
-    no_report: NoReport = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def demo(options: given.DemoOptions) -> None:
     """Release a made-up country with epsilon = 1, and verify it.
 
     The data are created first. Their ledger is created beside the data, with epsilon = 2 in total, each time the
@@ -102,7 +78,7 @@ def demo(
     from tallytree.command.make import run_demo
 
     try:
-        run_demo(out, data, households=households, report=not no_report, quiet=quiet)
+        run_demo(options)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("The data are made up, so no real budget was spent. Run it again.")
         raise
@@ -110,7 +86,7 @@ def demo(
 
 @app.command()
 @with_options
-def init(options: InitOptions) -> None:
+def init(options: given.InitOptions) -> None:
     """Write a spec for a file of persons, or for one of persons and one of households. Nothing is spent.
 
     It reads the names and types of columns, asks at most seven questions with a guess for each, and writes a spec with
@@ -123,15 +99,8 @@ def init(options: InitOptions) -> None:
 
 
 @app.command()
-def validate(
-    spec: SpecPath,
-    problems: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the lines of bad rows to this new CSV file, for you alone."),
-    ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def validate(options: given.ValidateOptions) -> None:
     """Check spec and data, and list every problem. Nothing is spent.
 
     Each problem has a count and a way to fix it. The counts of problems, and the shares of rows left out, are computed
@@ -139,12 +108,12 @@ def validate(
     """
     from tallytree.command.make import run_validate
 
-    run_validate(spec, problems=problems, as_json=as_json, quiet=quiet)
+    run_validate(options)
 
 
 @app.command()
 @with_options
-def plan(options: PlanOptions) -> None:
+def plan(options: given.PlanOptions) -> None:
     """Predict what the budget will buy on each level.
 
     The prediction uses public facts alone. Nothing is spent, and the microdata are not opened.
@@ -156,7 +125,7 @@ def plan(options: PlanOptions) -> None:
 
 @app.command()
 @with_options
-def release(options: ReleaseOptions) -> None:
+def release(options: given.ReleaseOptions) -> None:
     """Read, measure, estimate and write a release. The budget is spent once the noise is drawn.
 
     The ledger that the spec or --ledger names is charged. Without a ledger the command stops with exit code 3, unless
@@ -169,7 +138,7 @@ def release(options: ReleaseOptions) -> None:
 
 @app.command()
 @with_options
-def synthesize(options: SynthesisOptions) -> None:
+def synthesize(options: given.SynthesisOptions) -> None:
     """Draw synthetic households and persons like private ones. The budget is spent round by round.
 
     The ledger that the spec or --ledger names is charged. Without a ledger the command stops with exit code 3, unless
@@ -182,20 +151,8 @@ def synthesize(options: SynthesisOptions) -> None:
 
 
 @app.command()
-def verify(
-    directory: AnyDirectory,
-    id: Annotated[  # noqa: A002
-        str | None, typer.Option(help="The id printed at release, or its first 8 or more digits.")
-    ] = None,
-    no_typical: Annotated[
-        bool, typer.Option("--no-typical", help="Leave out typical intervals, which take 25 estimates.")
-    ] = False,
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="Record the id of a sound release in the ledger that paid for it.")
-    ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def verify(options: given.VerifyOptions) -> None:
     """Make a release again from its files, and compare them.
 
     Measurements and settings give every other file. The exit code is 2 if one differs. The end of the output lists what
@@ -208,26 +165,26 @@ def verify(
     from tallytree.core.progress import Stage
     from tallytree.publish.verify import verify as make_again
 
-    with show_progress(quiet) as progress:
+    with show_progress(options.quiet) as progress:
         progress(Stage("verifying"))
-        verification = make_again(directory, id=id, typical=not no_typical, progress=progress)
-    if as_json:
+        verification = make_again(options.directory, id=options.id, typical=not options.no_typical, progress=progress)
+    if options.as_json:
         screen.show_json({"ok": verification.ok, **asdict(verification)})
     else:
-        screen.show(screen.outcome(verification), quiet=quiet and verification.ok)
+        screen.show(screen.outcome(verification), quiet=options.quiet and verification.ok)
     if not verification.ok:
         raise typer.Exit(2)
-    if ledger is not None:
+    if options.ledger is not None:
         from tallytree.privacy.ledger import Ledger
         from tallytree.publish.run_folder import record
 
-        number, _ = record(directory, Ledger(ledger))
-        screen.show(f"{ledger}: reservation {number} paid for it.", quiet=quiet)
+        number, _ = record(options.directory, Ledger(options.ledger))
+        screen.show(f"{options.ledger}: reservation {number} paid for it.", quiet=options.quiet)
 
 
 @app.command()
 @with_options
-def query(options: QueryOptions) -> None:
+def query(options: given.QueryOptions) -> None:
     """Ask a release for sums, shares, means and ratios.
 
     Every answer has error bars. Nothing is spent.
@@ -239,7 +196,7 @@ def query(options: QueryOptions) -> None:
 
 @app.command()
 @with_options
-def compare(options: CompareOptions) -> None:
+def compare(options: given.CompareOptions) -> None:
     """Find out which regions changed between two releases. Nothing is spent.
 
     On average at most 5 % of the flags of a level and question are false. A region without a flag may have changed too.
@@ -250,27 +207,8 @@ def compare(options: CompareOptions) -> None:
 
 
 @app.command()
-def report(
-    directory: AnyDirectory,
-    map: Annotated[  # noqa: A002
-        Path | None,
-        typer.Option(
-            help=("Draw a map from this GeoJSON: an area for each region, with a property for its id or name.")
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help=("Write the report to this file; by default report.html in the directory."))
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(help="Call groups by this plural word, such as households; by default as the spec said."),
-    ] = None,
-    entities: Annotated[
-        str | None,
-        typer.Option(help="Call entities by this plural word, such as persons; by default as the spec said."),
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def report(options: given.ReportOptions) -> None:
     """Write a report on a release, for its readers. Nothing is spent.
 
     It says what was published, how accurate it is, and how people are protected. It is one HTML file that opens from
@@ -278,28 +216,12 @@ def report(
     """
     from tallytree.command.make import run_report
 
-    run_report(directory, map=map, out=out, groups=groups, entities=entities, quiet=quiet)
+    run_report(options)
 
 
 @app.command()
-def export(
-    directory: AnyDirectory,
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT",
-            help=(
-                "Choose sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic "
-                "households."
-            ),
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write to this new directory; by default RELEASE-FORMAT."),
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def export(options: given.ExportOptions) -> None:
     """Export a release or a synthesis for other software. Nothing is spent.
 
     A release is exported as SDMX-CSV, JSON-stat or CSV on the Web: counts and numbers of entities, with labels, units
@@ -308,24 +230,25 @@ def export(
     """
     from tallytree.command.make import run_export
 
-    run_export(directory, to=to, out=out, quiet=quiet)
-
-
-@app.command()
-def mechanisms(as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """List the mechanisms, and what each is for."""
-    from tallytree.command import screen
-    from tallytree.mechanisms import MECHANISMS, aliases_of
-
-    if as_json:
-        screen.show_json([{**row.described(), "aliases": aliases_of(row)} for row in MECHANISMS.values()])
-    else:
-        screen.show(screen.mechanism_list(), quiet=quiet)
+    run_export(options)
 
 
 @app.command()
 @with_options
-def evaluate(options: EvaluateOptions) -> None:
+def mechanisms(options: given.ListOptions) -> None:
+    """List the mechanisms, and what each is for."""
+    from tallytree.command import screen
+    from tallytree.mechanisms import MECHANISMS, aliases_of
+
+    if options.as_json:
+        screen.show_json([{**row.described(), "aliases": aliases_of(row)} for row in MECHANISMS.values()])
+    else:
+        screen.show(screen.mechanism_list(), quiet=options.quiet)
+
+
+@app.command()
+@with_options
+def evaluate(options: given.EvaluateOptions) -> None:
     """NOT PRIVATE: compare mechanisms with the truth.
 
     The data are made up or public.
@@ -337,7 +260,7 @@ def evaluate(options: EvaluateOptions) -> None:
 
 @app.command()
 @with_options
-def audit(options: AuditOptions) -> None:
+def audit(options: given.AuditOptions) -> None:
     """NOT PRIVATE: bound the real epsilon of every mechanism.
 
     Everything that crosses the privacy border is recorded too. Exit code 1 if a claim is violated, or a planted defect
@@ -351,41 +274,25 @@ def audit(options: AuditOptions) -> None:
 
 # -------------------------------------------------------------------- ledgers
 
-LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
-Epsilon = Annotated[str | None, typer.Option(help="Total budget in pure epsilon.")]
-Rho = Annotated[str | None, typer.Option(help="Total budget in rho (zCDP).")]
-Delta = Annotated[str | None, typer.Option(help="With --epsilon: the largest rho for (epsilon, delta).")]
-
 
 @ledger_app.command("open")
-def ledger_open(
-    spec: SpecPath,
-    epsilon: Epsilon = None,
-    rho: Rho = None,
-    delta: Delta = None,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def ledger_open(options: given.OpenOptions) -> None:
     """Set the total budget of the data set of a spec, once. Its name and neighbour relation come from the spec."""
     from tallytree.command import screen
-    from tallytree.command.release_spec import ReleaseSpec
-    from tallytree.command.spec import is_for_synthesis, read_budget
-    from tallytree.command.synthesis_spec import SynthesisSpec
+    from tallytree.command.make import kind_of
+    from tallytree.command.spec import read_total
     from tallytree.privacy.ledger import Ledger
 
-    loaded = SynthesisSpec.load(spec) if is_for_synthesis(spec) else ReleaseSpec.load(spec)
+    loaded = kind_of(options.spec).load(options.spec)
     path, name = loaded.account()
-    account = Ledger(path).open(
-        name, read_budget("the total:", epsilon=epsilon, rho=rho, delta=delta), loaded.neighbours()
-    )
-    screen.show(f"Opened {name!r} in {path}.", screen.accounts([account]), quiet=quiet)
+    account = Ledger(path).open(name, read_total(options), loaded.neighbours())
+    screen.show(f"Opened {name!r} in {path}.", screen.accounts([account]), quiet=options.quiet)
 
 
 @ledger_app.command("show")
-def ledger_show(
-    path: LedgerPath,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def ledger_show(options: given.LedgerOptions) -> None:
     """Show what each data set may spend and has spent.
 
     Confidential: for the data holder. Nothing is changed.
@@ -395,46 +302,34 @@ def ledger_show(
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
 
-    ledger = Ledger(path)
+    ledger = Ledger(options.path)
     accounts = ledger.accounts()
-    if as_json:
+    if options.as_json:
         amounts = ("currency", "total", "spent", "left")
         screen.show_json([asdict(account) | {name: getattr(account, name) for name in amounts} for account in accounts])
     else:
-        screen.show(screen.accounts(accounts, ledger.links()), quiet=quiet)
+        screen.show(screen.accounts(accounts, ledger.links()), quiet=options.quiet)
 
 
 @ledger_app.command("link")
-def ledger_link(
-    path: LedgerPath,
-    names: Annotated[list[str], typer.Argument(metavar="NAME NAME...", help="Accounts that concern the same people.")],
-    epsilon: Epsilon = None,
-    rho: Rho = None,
-    delta: Delta = None,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def ledger_link(options: given.LinkOptions) -> None:
     """Set one joint total for accounts on the same people, once.
 
     Each release is then charged to its own account and must fit into the joint total too. See docs/ledger.md for what
     the sum guarantees.
     """
     from tallytree.command import screen
-    from tallytree.command.spec import read_budget
+    from tallytree.command.spec import read_total
     from tallytree.privacy.ledger import Ledger
 
-    link = Ledger(path).link(names, read_budget("the total:", epsilon=epsilon, rho=rho, delta=delta))
-    screen.show(f"Linked {' and '.join(map(repr, link.names))}.", screen.accounts([], [link]), quiet=quiet)
+    link = Ledger(options.path).link(options.names, read_total(options))
+    screen.show(f"Linked {' and '.join(map(repr, link.names))}.", screen.accounts([], [link]), quiet=options.quiet)
 
 
 @ledger_app.command("record")
-def ledger_record(
-    directory: AnyDirectory,
-    path: Annotated[Path, typer.Option("--ledger", metavar="LEDGER", help="The ledger that paid for it.")],
-    receipt: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", help="The reservation that paid; by default found from the measurements."),
-    ] = None,
-) -> None:
+@with_options
+def ledger_record(options: given.RecordOptions) -> None:
     """Record which release a reservation paid for.
 
     This is needed only if it failed when the release was saved. Nothing is spent.
@@ -443,19 +338,13 @@ def ledger_record(
     from tallytree.privacy.ledger import Ledger
     from tallytree.publish.run_folder import record
 
-    number, identity = record(directory, Ledger(path), receipt)
-    screen.show(f"{path}: reservation {number} paid for the release with id {identity}.")
+    number, identity = record(options.directory, Ledger(options.ledger), options.receipt)
+    screen.show(f"{options.ledger}: reservation {number} paid for the release with id {identity}.")
 
 
 @ledger_app.command("anchor")
-def ledger_anchor(
-    path: LedgerPath,
-    accept: Annotated[
-        str | None,
-        typer.Option(metavar="DIGEST", help=("Accept the entry whose digest begins with these 8 or more digits.")),
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
+@with_options
+def ledger_anchor(options: given.AnchorOptions) -> None:
     """Show a ledger that lost its anchor, or write a new anchor.
 
     It shows the last entries. With --accept it writes the anchor. Without an anchor, missing entries at the end cannot
@@ -465,17 +354,17 @@ def ledger_anchor(
     from tallytree.command import screen
     from tallytree.privacy.ledger import Ledger
 
-    ledger = Ledger(path)
+    ledger = Ledger(options.path)
     entries = ledger.entries(anchored=False)
-    if accept is not None:
-        last = ledger.anchor(accept)
-        screen.show(f"The anchor of {path} is entry {last.number} now.", quiet=quiet)
+    if options.accept is not None:
+        last = ledger.anchor(options.accept)
+        screen.show(f"The anchor of {options.path} is entry {last.number} now.", quiet=options.quiet)
         return
-    screen.show(screen.last_entries(entries), "", quiet=quiet)
+    screen.show(screen.last_entries(entries), "", quiet=options.quiet)
     if entries:
         when = "If, and only if, nothing was reserved after the last of these entries, write a new anchor with:"
-        accepting = ["tallytree", "ledger", "anchor", str(path), "--accept", entries[-1].digest[:16]]
-        screen.show_commands({when: accepting}, quiet=quiet)
+        accepting = ["tallytree", "ledger", "anchor", str(options.path), "--accept", entries[-1].digest[:16]]
+        screen.show_commands({when: accepting}, quiet=options.quiet)
 
 
 # -------------------------------------------------------------------- errors, and the process

@@ -22,11 +22,19 @@ from typing import Any
 import typer
 
 from tallytree.command import screen
-from tallytree.command.command_options import ReleaseOptions, RunOptions, command_line
+from tallytree.command.command_options import (
+    DemoOptions,
+    ExportOptions,
+    ReleaseOptions,
+    ReportOptions,
+    RunOptions,
+    ValidateOptions,
+    command_line,
+)
 from tallytree.command.progress_bar import show_progress
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.screen import show
-from tallytree.command.spec import Spec, is_for_synthesis, keep_spec, refuse_changed
+from tallytree.command.spec import is_for_synthesis, keep_spec, refuse_changed
 from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core.disk import is_there
 from tallytree.core.errors import ReleaseError, SpecError, TallytreeError
@@ -52,31 +60,32 @@ from tallytree.publish.release.table_layout import file_names
 from tallytree.publish.release.value import Release
 from tallytree.publish.report import Page
 from tallytree.publish.report.synthesis_page import make_synthesis_page
-from tallytree.publish.run_folder import (
-    NOTHING_SPENT,
-    RunFolder,
-    choose_charge,
-    explain_failures,
-    warn_if_not_recorded,
-)
+from tallytree.publish.run_folder import NOTHING_SPENT, RunFolder, choose_charge, explain_failures, warn_if_not_recorded
 from tallytree.publish.strength import UselessCounts, WeakPromise, weaknesses
 from tallytree.publish.verify import verify
 from tallytree.tables.group_sizes import GroupSizes
 from tallytree.tables.problems import InputProblems
 from tallytree.tables.spark import keep_sessions
 
+AnySpec = ReleaseSpec | SynthesisSpec
 DEMO_TOTAL = 2  # ε of the demo's account: its release, and one more to try
 
 
-def run_validate(path: Path, *, problems: Path | None, as_json: bool, quiet: bool) -> None:
+def kind_of(path: Path) -> type[AnySpec]:
+    """Return the kind of a spec."""
+    return SynthesisSpec if is_for_synthesis(path) else ReleaseSpec
+
+
+def run_validate(options: ValidateOptions) -> None:
     """Check spec and data; nothing is spent. Numbers of bad rows go to a file for the data holder alone."""
-    kind: type[Spec] = SynthesisSpec if is_for_synthesis(path) else ReleaseSpec
+    path = options.spec
+    kind = kind_of(path)
     about = {"spec": str(path), "kind": kind.KIND}
     try:
-        with show_progress(quiet) as progress, keep_sessions():
+        with show_progress(options.quiet) as progress, keep_sessions():
             progress(Stage("checking the spec"))
             spec = kind.load(path)
-            with _listing_bad_rows(spec, problems):
+            with _listing_bad_rows(spec, options.problems):
                 checked, weak = _check(spec, progress)
             if isinstance(spec, ReleaseSpec):
                 weak += [*checked.warnings, *_warn_of_noise(spec, checked)]
@@ -86,20 +95,20 @@ def run_validate(path: Path, *, problems: Path | None, as_json: bool, quiet: boo
             progress(Stage("counting what is left out"))
             left_out = spec.left_out()
     except TallytreeError as error:
-        if as_json:
+        if options.as_json:
             screen.show_json({"valid": False, **about, "error": str(error)})
         raise
-    if as_json:
+    if options.as_json:
         alone = {"warnings": weak, "for_the_data_holder_alone": left_out}
         screen.show_json({"valid": True, **about, **facts, **alone})
         return
     done = "released" if kind is ReleaseSpec else "synthesized"
     hidden = screen.for_the_data_holder(left_out)
-    screen.show(f"{path} and its data can be {done}. {NOTHING_SPENT}", ready, hidden, quiet=quiet)
+    screen.show(f"{path} and its data can be {done}. {NOTHING_SPENT}", ready, hidden, quiet=options.quiet)
 
 
 @contextmanager
-def _listing_bad_rows(spec: Spec, path: Path | None) -> Iterator[None]:
+def _listing_bad_rows(spec: AnySpec, path: Path | None) -> Iterator[None]:
     """If the data have problems, write the numbers of bad rows to a new private file, and say so in the error."""
     if path is not None and not isinstance(spec, ReleaseSpec):
         raise SpecError("--problems lists bad rows for releases; leave it out for synthetic households")
@@ -120,19 +129,20 @@ def _listing_bad_rows(spec: Spec, path: Path | None) -> Iterator[None]:
         raise
 
 
-def _check(spec: Spec, progress: Progress, charge: Charge = UNPAID) -> tuple[Any, list[str]]:
+def _check(spec: AnySpec, progress: Progress, charge: Charge = UNPAID) -> tuple[Any, list[str]]:
     """Check a spec against its data without spending, and return what it would do and how weak its guarantee is.
 
     What the ledger would refuse is refused before a long read. Its reservation is made later, and checks again.
     """
-    public, budget = spec.check_public(), spec.charged_budget(charge)
+    public: Any = spec.check_public()
+    budget = spec.charged_budget(charge)
     if charge.ledger is not None and spec.name is not None:
         wanted = spec.name, budget, spec.neighbours()
         charge.ledger.check(charge.of(*wanted))  # at once, before the files are read for their digest
         charge.ledger.check(charge.of(*wanted, spec.fingerprint()))
     weak = _warn(weaknesses(spec.budget), WeakPromise)
     progress(Stage("reading the data"))
-    data = spec.read(progress)
+    data: Any = spec.read(progress)
     if isinstance(data, GroupSizes) and data.leaf_totals is not None:
         more = weaknesses(spec.budget, int(data.leaf_totals.sum()))
         weak += _warn([text for text in more if text not in weak], WeakPromise)
@@ -214,7 +224,7 @@ def _run(options: RunOptions) -> None:
     A resumed run was charged before it was interrupted, or is charged now.
     """
     out, made = options.out, None
-    kind: type[Spec] = ReleaseSpec if isinstance(options, ReleaseOptions) else SynthesisSpec
+    kind: type[AnySpec] = ReleaseSpec if isinstance(options, ReleaseOptions) else SynthesisSpec
     spec = kind.load(options.spec)
     with claimed(out), show_progress(options.quiet) as progress:
         run = RunFolder.beside(place_of(out))
@@ -237,7 +247,7 @@ def _run(options: RunOptions) -> None:
             _show(made, out, release_id, page, spec, quiet=options.quiet)
 
 
-def _charge(run: RunFolder, spec: Spec, options: RunOptions) -> Charge:
+def _charge(run: RunFolder, spec: AnySpec, options: RunOptions) -> Charge:
     """Return what pays: for a resumed run the ledger that it started with, unless another one is named."""
     if options.resume and options.ledger is None:
         ledger = run.state().ledger
@@ -248,12 +258,12 @@ def _charge(run: RunFolder, spec: Spec, options: RunOptions) -> Charge:
 
 
 def _make(
-    spec: Spec, run: RunFolder, charge: Charge, options: RunOptions, progress: Progress, *, replaces: bool = False
+    spec: AnySpec, run: RunFolder, charge: Charge, options: RunOptions, progress: Progress, *, replaces: bool = False
 ) -> tuple[Release | Synthesis, str]:
     """Write what a spec describes to its directory and return its id."""
     state = run.state()
     if isinstance(spec, ReleaseSpec) and state.stage == "measured":
-        made = spec.resume(run, progress)
+        made: Release | Synthesis = spec.resume(run, progress)
     else:
         progress(Stage("checking the spec"))
         checked, _ = _check(spec, progress, UNPAID if state.spent else charge)
@@ -320,7 +330,7 @@ def _about_changed_files(options: RunOptions) -> str:
 # -------------------------------------------------------------------- what was made
 
 
-def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
+def _page(made: Release | Synthesis | None, out: Path, spec: AnySpec) -> Page:
     """Write the report of a finished directory."""
     if not isinstance(made, Release) or not isinstance(spec, ReleaseSpec):
         return make_synthesis_page(out)
@@ -332,7 +342,7 @@ def _page(made: Release | Synthesis | None, out: Path, spec: Spec) -> Page:
 
 
 def _show(
-    made: Release | Synthesis | None, out: Path, release_id: str, page: Path | None, spec: Spec, *, quiet: bool
+    made: Release | Synthesis | None, out: Path, release_id: str, page: Path | None, spec: AnySpec, *, quiet: bool
 ) -> None:
     """Show a summary of the output and the next commands; with `quiet` only its id."""
     commands = {"Check it:": _verify_command(out, release_id)}
@@ -366,21 +376,22 @@ def _verify_command(out: Path, release_id: str) -> list[str]:
 # -------------------------------------------------------------------- the demo
 
 
-def run_demo(out: Path, data: Path, *, households: int, report: bool, quiet: bool) -> None:
+def run_demo(options: DemoOptions) -> None:
     """Create a made-up country, release it and verify the release."""
+    out, quiet = options.out, options.quiet
     refuse_existing(out, replace=True)
     with show_progress(quiet) as progress:
         progress(Stage("making up a country"))
-        country = make_country(data, households=households)
+        country = make_country(options.data, households=options.households)
         spec = ReleaseSpec.load(country.spec)
         ledger = _demo_ledger(spec)
         with claimed(out):
             run = RunFolder.beside(place_of(out))
             run.remove()  # of an earlier made-up country
-            options = ReleaseOptions(spec=country.spec, out=out)
-            made, release_id = _make(spec, run, Charge(Ledger(ledger)), options, progress, replaces=True)
+            how = ReleaseOptions(spec=country.spec, out=out)
+            made, release_id = _make(spec, run, Charge(Ledger(ledger)), how, progress, replaces=True)
             run.finish()
-            page = report_after(out, lambda: _page(made, out, spec), progress) if report else None
+            page = None if options.no_report else report_after(out, lambda: _page(made, out, spec), progress)
         progress(Stage("verifying"))
         verification = verify(out, progress=progress)
     screen.show(
@@ -411,22 +422,25 @@ class NoReport(UserWarning):
     """A release is complete, but its report could not be written."""
 
 
-def run_report(directory: Path, *, out: Path | None, quiet: bool, **options: Any) -> None:
-    """Write the report of a directory, into it or elsewhere; `options` are those of `page_of`."""
+def run_report(options: ReportOptions) -> None:
+    """Write the report of a directory, into it or elsewhere."""
+    directory, out = options.directory, options.out
     if not directory.is_dir():
         raise ReleaseError(f"there is no release directory at {directory}")
-    with show_progress(quiet) as progress:
+    with show_progress(options.quiet) as progress:
         progress(Stage("reading the release"))
-        page = page_of(directory, progress=progress, **options)
+        words = {"groups": options.groups, "entities": options.entities}
+        page = page_of(directory, map=options.map, progress=progress, **words)
         written = put_report(directory, page.encode()) if out is None else page.save(out)
-    show(f"{written} ({len(page.encode()) / 1000:,.0f} kB): open it in a browser; it needs no network.", quiet=quiet)
+    show(
+        f"{written} ({len(page.encode()) / 1000:,.0f} kB): open it in a browser; it needs no network.",
+        quiet=options.quiet,
+    )
 
 
 def page_of(directory: Path, *, map: Path | None, progress: Progress = silent, **words: str | None) -> Page:  # noqa: A002
     """Return the report of a directory's contents."""
     if is_microdata(directory):
-        from tallytree.publish.report.synthesis_page import make_synthesis_page
-
         if map is not None:
             raise SpecError("synthetic households have no map; --map is for releases")
         return make_synthesis_page(directory)
@@ -453,16 +467,17 @@ def report_after(directory: Path, made: Callable[[], Page], progress: Progress) 
         return None
 
 
-def run_export(directory: Path, *, to: str, out: Path | None, quiet: bool) -> None:
+def run_export(options: ExportOptions) -> None:
     """Write the files into a new directory, all of them or none."""
     from tallytree.publish.formats import FORMATS
     from tallytree.publish.microdata.population import FORMS, population_files
 
+    directory, to = options.directory, options.to
     if to not in (*FORMATS, *FORMS):
         raise SpecError(f"--to: unknown export format {to!r}; {did_you_mean(to, (*FORMATS, *FORMS))}")
     if to in FORMATS and is_microdata(directory):
         raise SpecError(f"{directory} holds synthetic households: --to {' or '.join(FORMS)}")
-    target = out or directory.resolve().with_name(f"{directory.resolve().name}-{to}")
+    target = options.out or directory.resolve().with_name(f"{directory.resolve().name}-{to}")
     names: tuple[str, ...] = ()
 
     def fill(folder: Path) -> tuple[str, ...]:
@@ -470,10 +485,10 @@ def run_export(directory: Path, *, to: str, out: Path | None, quiet: bool) -> No
         names = tuple(path.name for path in population_files(directory, folder, form=to, progress=progress))
         return names
 
-    with show_progress(quiet) as progress:
+    with show_progress(options.quiet) as progress:
         if to in FORMS:
             write_whole(target, fill)
         else:
             progress(Stage("reading the release"))
             names = Release.load(directory).export(target, to=to, progress=progress)  # type: ignore[arg-type]
-    show(f"{target}: {', '.join(names)}", quiet=quiet)
+    show(f"{target}: {', '.join(names)}", quiet=options.quiet)

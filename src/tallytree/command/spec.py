@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -27,11 +26,11 @@ from pydantic import (
     model_validator,
 )
 
+from tallytree.command.command_options import TotalOptions
 from tallytree.core.arguments import PATH
 from tallytree.core.errors import BudgetError, ReleaseError, SpecError
 from tallytree.core.names import did_you_mean, may_hold_secret
 from tallytree.core.numbers import exact_number, short
-from tallytree.core.progress import Progress, silent
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.neighbours import PrivacyUnit
@@ -150,7 +149,12 @@ class AboutSection(Section):
 
 
 class Spec(Section):
-    """A complete file; its fields are the valid sections."""
+    """A complete file; its fields are the valid sections.
+
+    Each kind of spec has the steps of a run, in this order: `check_public`, `read`, `check` and `make`. It has
+    `neighbours`, the relation that `read` would give; `fingerprint`, a digest of the input files; and `left_out`, what
+    reading leaves out.
+    """
 
     KIND: ClassVar[str]  # release or synthesis
     MICRODATA: ClassVar[str]  # the section of the private rows
@@ -181,35 +185,6 @@ class Spec(Section):
         if spec.about.title is not None and spec.section.title is not None:
             raise SpecError(f"{file}: the title is in [about] and in [{cls.KIND}]; give only one of them")
         return spec
-
-    # ---------------------------------------------------------------- the steps of a run, in their order
-
-    def check_public(self) -> Any:
-        """Check everything that depends on public facts alone, before private rows are read."""
-
-    @abstractmethod
-    def read(self, progress: Progress = silent) -> Any:
-        """Read and check the microdata."""
-
-    @abstractmethod
-    def check(self, data: Any, public: Any, budget: Budget, progress: Progress = silent) -> Any:
-        """Check everything before `budget` is spent; `public` is the result of `check_public`."""
-
-    @abstractmethod
-    def make(self, checked: Any, charge: Charge, run: RunFolder, *, resume: bool, progress: Progress) -> Any:
-        """Spend the budget to make the release or the synthesis."""
-
-    @abstractmethod
-    def neighbours(self) -> Any:
-        """Return the neighbour relation that `read` would give, without opening the private data."""
-
-    @abstractmethod
-    def fingerprint(self) -> str | None:
-        """Return a digest of the input files; None without files."""
-
-    @abstractmethod
-    def left_out(self) -> dict[str, str]:
-        """Return what reading leaves out, in words for the data holder alone: exact numbers, NOT PRIVATE."""
 
     # ---------------------------------------------------------------- what both kinds of specs say
 
@@ -305,6 +280,11 @@ def read_budget(where: str, **amounts: Any) -> Budget:
         return Budget(**amounts)
     except BudgetError as error:
         raise SpecError(f"{where} {error}") from None
+
+
+def read_total(options: TotalOptions) -> Budget:
+    """Return the total budget of accounts from the options of a command."""
+    return read_budget("the total:", epsilon=options.epsilon, rho=options.rho, delta=options.delta)
 
 
 def read_budgets(epsilons: list[str] | None, spec: Spec) -> list[Budget]:

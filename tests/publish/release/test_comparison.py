@@ -13,7 +13,8 @@ import tallytree as tt
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.changes import FLAGS
 from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, linear_estimate
-from tallytree.publish.release.comparison import Comparison, check_comparable
+from tallytree.publish.release.comparability import check_comparable
+from tallytree.publish.release.comparison import Comparison
 from tallytree.publish.release.region_pairs import Pairing
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles.example import made_up
@@ -141,7 +142,7 @@ def test_questions_may_be_bands_of_sizes_and_categories(kind):
         ([tt.Query("gini")], "kind 'sum'"),
         ([tt.Query("sum", "A")], "without regions"),
         ([], "no question"),
-        ([3], "a question"),
+        ([3], "each item a text or a Query"),
     ],
 )
 def test_wrong_questions_are_refused(questions, message):

@@ -89,7 +89,7 @@ def test_a_damaged_file_of_measurements_is_refused(tmp_path):
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("public", [False, True])
 def test_lists_and_what_was_settled_survive_a_round_trip(tmp_path, monkeypatch, public, largest, rows):
-    monkeypatch.setattr(tallytree.publish.release.measurements_file, "AT_A_TIME", rows)
+    monkeypatch.setattr(tallytree.publish.release.measurements_file, "ROWS_IN_GROUP", rows)
     before = measured(public=public, largest=largest)
     save_measurements(before, tmp_path / "m.parquet")
     if rows < 2:

@@ -75,10 +75,11 @@ def opened(chromium):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The demo's country, small, with its map: the folder of its release, with the page in it."""
+    from tallytree.command.command_options import DemoOptions
     from tallytree.command.make import run_demo
 
     folder = tmp_path_factory.mktemp("demo")
-    run_demo(folder / "release", folder / "data", households=4000, report=True, quiet=True)
+    run_demo(DemoOptions(out=folder / "release", data=folder / "data", households=4000, quiet=True))
     return folder / "release"
 
 

@@ -24,15 +24,7 @@ from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.privacy.private_tables import GAUSSIAN
 from tallytree.privacy.relations import describe_relation, relation_to_json
 from tallytree.publish.about import NOT_STATED, About
-from tallytree.publish.statement import (
-    LEDGER,
-    NO_LEDGER,
-    SOURCES,
-    guarantee,
-    resource,
-    same_data_in_words,
-    software,
-)
+from tallytree.publish.statement import LEDGER, NO_LEDGER, SOURCES, guarantee, resource, same_data_in_words, software
 from tallytree.synthesis.agreement import SizeTable, draw_agreeing
 from tallytree.synthesis.methods import Fitted, Method
 from tallytree.synthesis.model import SyntheticHouseholds
@@ -356,10 +348,7 @@ def data_package(synthesis: SynthesisContents) -> dict[str, Any]:
     described: dict[str, dict[str, Any]] = {
         "households.parquet": {
             "description": "synthetic households: drawn from a model, none of them real",
-            "schema": {
-                "fields": [home, *_describe_attributes(schema.household), size],
-                "primaryKey": ["household_id"],
-            },
+            "schema": {"fields": [home, *_describe_attributes(schema.household), size], "primaryKey": ["household_id"]},
         },
         "persons.parquet": {
             "description": "synthetic persons: drawn from a model, none of them real",

@@ -1,10 +1,7 @@
 """`Comparison`: what changed between two releases, by region, with a controlled share of false flags.
 
 Everything here is computed from two public folders, so it costs no budget. The statistics are in
-`estimate.intervals.changes`, the pairs of regions in `region_pairs`.
-
-A comparison uses the sizes that both releases have. If `max_size` differs, the smaller one is the last size on both
-sides and stands for all larger ones: a number of groups of that size or more does not depend on `max_size`.
+`estimate.intervals.changes`, the pairs of regions in `region_pairs`, and what both releases have in `comparability`.
 """
 
 from __future__ import annotations
@@ -12,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,42 +23,37 @@ from tallytree.core.arguments import (
     TEXT,
     either,
     expect,
+    expecting,
     instance,
     optional,
     several,
     told,
 )
-from tallytree.core.arrays import Floats, Integers
+from tallytree.core.arrays import Floats
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
 from tallytree.core.registry import import_extra
-from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
-from tallytree.estimate.intervals.changes import (
-    FLAGS,
-    RATE,
-    Changes,
-    Family,
-    OldAndNew,
-    Rule,
-    bound_changes,
-    find_changes,
-    percent_changes,
-)
-from tallytree.estimate.intervals.guaranteed import SumBounds
-from tallytree.estimate.intervals.linear import Estimates, estimate_sums, no_guarantee, no_linear
-from tallytree.estimate.intervals.tails import LEAST_P_VALUE, Errors
-from tallytree.estimate.intervals.unions import Unions
-from tallytree.privacy.budget import Budget, as_decimal
-from tallytree.privacy.measurements import Measurement, Measurements
+from tallytree.estimate.intervals.changes import FLAGS, RATE, Changes, Family, Rule, percent_changes
+from tallytree.estimate.intervals.tails import LEAST_P_VALUE
 from tallytree.publish.about import NOT_STATED, About
 from tallytree.publish.folder import UNUSABLE, manifest_faults, reason, write_json, write_whole
-from tallytree.publish.release.contents import ReleaseContents
-from tallytree.publish.release.descriptions import truncation
+from tallytree.publish.release.comparability import (
+    QUESTIONS,
+    Numbers,
+    Question,
+    Side,
+    check_comparable,
+    compare_pairs,
+    describe_protection,
+    read_questions,
+    rule_name,
+    shared_sizes,
+)
 from tallytree.publish.release.error_bars import in_percent
 from tallytree.publish.release.files import read_for, read_release
-from tallytree.publish.release.queries import Query, read_by, sizes_in, sizes_in_words, values_of
+from tallytree.publish.release.queries import Query
 from tallytree.publish.release.region_pairs import Pairing, RegionPairs
 from tallytree.publish.release.value import Release
 from tallytree.publish.table import for_spreadsheets
@@ -71,13 +62,9 @@ if TYPE_CHECKING:
     from tallytree.publish.report import Page
     from tallytree.publish.report.release_page import GeoJson
 
-GROUPS, ENTITIES, SIZES = "groups", "entities", "sizes"
-QUESTIONS = (GROUPS, ENTITIES, SIZES)
-SHARED_BITS = 40  # noise makes so many values equal with a probability of about 1 in 2⁴⁰
 MOST_LISTED = 5  # unmatched regions in a sentence
 CHANGES, FACTS = "changes", "comparison.json"
-PLAIN = Rule()
-BENJAMINI_HOCHBERG, HOLM, BONFERRONI = "Benjamini-Hochberg", "Holm", "Bonferroni"
+PLAIN, QUESTION = Rule(), either(TEXT, instance(Query))
 DESCRIPTIONS = {
     "before": "the old release's published number",
     "after": "the new release's published number",
@@ -96,14 +83,6 @@ DESCRIPTIONS = {
 
 
 Row = dict[str, Any]
-
-
-class Question(NamedTuple):
-    """Numbers to compare: Σ weight · count over the sizes that both releases have."""
-
-    name: str
-    weights: tuple[int, ...]
-    values: tuple[str, ...]  # of the categories; empty without
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +234,7 @@ class Comparison:
         families = [{**vars(one), "values": list(one.values)} for one in self.families]
         plain = {name: getattr(self, name) for name in ("old", "new", "error_rate", "protection")}
         unmatched = {level: {"old": list(old), "new": list(new)} for level, (old, new) in self.unmatched.items()}
-        rule = {"rate": RATE, "method": HOLM if self.rule.family_wise else BENJAMINI_HOCHBERG, **self.rule._asdict()}
+        rule = {"rate": RATE, "method": rule_name(self.rule), **self.rule._asdict()}
         return {**plain, **rule, "warnings": list(self.warnings), "unmatched": unmatched, "families": families}
 
     def __repr__(self) -> str:
@@ -263,6 +242,13 @@ class Comparison:
         return f"Comparison({self.old['title']!r} → {self.new['title']!r}, {rows:,} changes, {flagged:,} flagged)"
 
 
+@expecting(
+    questions=either(QUESTION, several(QUESTION)),
+    level=optional(TEXT),
+    by=optional(either(TEXT, MAPPING)),
+    family_wise=FLAG,
+    more_than=NUMBER,
+)
 def compare(
     old: Release | str | PathLike[str],
     new: Release | str | PathLike[str],
@@ -310,12 +296,6 @@ def compare(
     SpecError
         If a question, level, category or the concordance is wrong.
     """
-    question = either(TEXT, instance(Query))
-    expect(questions, either(question, several(question)), "questions")
-    expect(level, optional(TEXT), "level")
-    expect(by, optional(either(TEXT, MAPPING)), "by")
-    expect(family_wise, FLAG, "family_wise")
-    expect(more_than, NUMBER, "more_than")
     if not 0 <= more_than < 1:
         raise SpecError(f"more_than is {told(more_than)}; expected a part from 0 to 1, such as 0.05 for 5 %")
     read = [open_release(one, level if concordance is None else None) for one in (old, new)]
@@ -351,12 +331,13 @@ def compare_releases(
     progress: Progress = silent,
 ) -> Comparison:
     """Compare two releases that were read."""
+    import pyarrow as pa
+
     warnings = check_comparable(old, new)
-    pairing = Pairing.of(
-        old.hierarchy.regions, new.hierarchy.regions, concordance, whole=not (old.partial or new.partial)
-    )
-    levels = _chosen_levels(pairing, level)
-    sides, asked = (_Side(old), _Side(new)), _questions(questions, by, old, new)
+    whole = not (old.partial or new.partial)
+    pairing = Pairing.of(old.hierarchy.regions, new.hierarchy.regions, concordance, whole=whole)
+    levels, sizes = _chosen_levels(pairing, level), shared_sizes(old, new)
+    sides, asked = (Side(old, sizes), Side(new, sizes)), read_questions(questions, by, old, new)
     tables, families, unmatched = [], [], {}
     for number, name in enumerate(levels):
         progress(Stage("comparing", number, len(levels)))
@@ -364,11 +345,12 @@ def compare_releases(
         if any(pairs.unmatched):
             unmatched[name] = pairs.unmatched
         for question in asked:
-            found, family = _compare_pairs(sides, pairs, question, rule)
-            families.append(family)
-            tables.append(_rows(found, pairs, question, new.rows.categories if question.values else (), concordance))
-    import pyarrow as pa
-
+            numbers, changes, method = compare_pairs(sides, pairs, question, rule)
+            up, down = (int(np.count_nonzero(changes.direction == sign)) for sign in (1, -1))
+            about = name, question.name, question.values, len(pairs), changes.tested, up, down, method
+            families.append(Family(*about))
+            keys = _keys(pairs, question, new.rows.categories, with_old=concordance is not None)
+            tables.append(pa.table({**keys, **_measures(numbers, changes, pairs.other_leaves)}))
     rows = pa.concat_tables(tables)
     fields = [field.with_metadata({"description": DESCRIPTIONS.get(field.name, field.name)}) for field in rows.schema]
     return Comparison(
@@ -380,7 +362,7 @@ def compare_releases(
         rule=rule,
         warnings=(*warnings, *_about_pairs(unmatched)),
         unmatched=unmatched,
-        protection=_protection(old.measurements.budget, new.measurements.budget),
+        protection=describe_protection(old.measurements.budget, new.measurements.budget),
         about=new.about,
     )
 
@@ -390,84 +372,7 @@ def _described(release: Release) -> Row:
     return {"title": release.title, "release_id": release.release_id, "budget": budget}
 
 
-def _protection(old: Budget, new: Budget) -> str:
-    """Return how people in both data sets are protected, in words."""
-    both = f"both budgets together, {old} and {new}"
-    if old.currency == new.currency and old.delta is None and new.delta is None:
-        sign = "ε" if old.currency == "epsilon" else "ρ"
-        both = f"the sum of both budgets, {sign} = {as_decimal(old.amount + new.amount)}"
-    return f"This comparison cost no budget. A person in both data sets is protected by {both}."
-
-
-# -------------------------------------------------------------------- what can be compared
-
-
-def check_comparable(old: Release, new: Release) -> list[str]:
-    """Return differences that limit a comparison; refuse releases that cannot be compared with a ReleaseError."""
-    one, other = old.measurements, new.measurements
-    if one is other or (old.release_id is not None and old.release_id == new.release_id):
-        raise ReleaseError("both are the same release; name two different ones")
-    shared = [part for part in one.measured if any(_is_same(part, again) for again in other.measured)]
-    bits = sum(part.values.size * math.log2(1 + math.sqrt(part.variance)) for part in shared)
-    if one.mark == other.mark or bits >= SHARED_BITS:
-        raise ReleaseError(
-            "both releases were made from the same noisy measurements, so their difference says nothing about change; "
-            "compare releases of different data"
-        )
-    for release in (old, new):
-        if (reason := no_guarantee(release.measurements)) is not None:
-            raise ReleaseError(f"{release.title!r} cannot be compared. {reason}")
-    _check_units(one, other)
-    return list(_differences(one, other))
-
-
-def _is_same(one: Measurement, other: Measurement) -> bool:
-    alike = (one.view, one.scale, one.values.shape) == (other.view, other.scale, other.values.shape)
-    return alike and bool(np.array_equal(one.values, other.values))
-
-
-def _check_units(one: Measurements, other: Measurements) -> None:
-    """Refuse releases that count different things."""
-    names = [measurements.neighbours.columns for measurements in (one, other)]
-    stated = any(measurements.neighbours.unit.same_unit_as for measurements in (one, other))
-    if names[0] is not None and names[1] is not None and not stated:
-        for what in ("group", "entity"):
-            before, after = (getattr(columns, what) for columns in names)
-            if before != after and None not in (before, after):
-                raise ReleaseError(
-                    f"the releases count different units: the {what} column is {before!r} in the old one and {after!r} "
-                    "in the new one. If they mean the same, state it with same_unit_as when you release"
-                )
-    if one.neighbours.groups_were_split != other.neighbours.groups_were_split:
-        raise ReleaseError(
-            "the releases count different units: in one of them a group that spans leaves counts once in each leaf"
-        )
-
-
-def _differences(one: Measurements, other: Measurements) -> Iterator[str]:
-    """Yield what differs between the releases, and what that means for the comparison."""
-    old, new = one.neighbours, other.neighbours
-    if old.unit.kind != new.unit.kind:
-        yield f"The privacy unit differs: {old.unit.kind} before, {new.unit.kind} now. The numbers mean the same."
-    bounds = (
-        (old.rows_per_entity, new.rows_per_entity, "rows of an entity"),
-        (old.quantity_bound, new.quantity_bound, "a row’s quantity"),
-    )
-    for before, after, what in bounds:
-        if before != after:
-            yield f"The bound on {what} differs: {before} before, {after} now. A change may come from that alone."
-    if truncation(old) != truncation(new):
-        yield "Rows were dropped before counting in different ways. A change may come from that alone."
-    if one.max_size != other.max_size:
-        least = min(one.max_size, other.max_size)
-        yield (
-            f"The largest size differs: {one.max_size} before, {other.max_size} now. Sizes above {least} count as "
-            f"{least} on both sides."
-        )
-    if one.first_size != other.first_size:
-        yield "Groups are listed publicly in one release only: groups of size 0 are left out on both sides."
-    if one.hierarchy.by != other.hierarchy.by:
-        yield "The categories differ, so sums over all categories are compared."
+# -------------------------------------------------------------------- rows
 
 
 def _about_pairs(unmatched: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> Iterator[str]:
@@ -490,174 +395,29 @@ def _chosen_levels(pairing: Pairing, level: str | None) -> tuple[str, ...]:
     return levels if level is None else (level,)
 
 
-# -------------------------------------------------------------------- questions
-
-
-def _questions(
-    wanted: Iterable[str | Query], by: Mapping[str, str] | str | None, old: Release, new: Release
-) -> list[Question]:
-    """Return the questions in terms of the sizes that both releases have."""
-    sizes = range(max(old.sizes[0], new.sizes[0]), min(old.sizes[-1], new.sizes[-1]) + 1)
-    if isinstance(wanted, str | Query):
-        wanted = [wanted]
-    alike = old.hierarchy.by == new.hierarchy.by
-    categories = new.hierarchy.by
-    if by is not None and not alike:
-        raise SpecError("the releases have different categories, so by cannot name any")
-    each = [{by: value} for value in values_of(by, categories)] if isinstance(by, str) else [dict(by or {})]
-    found = []
-    for one in wanted:
-        for chosen in each:
-            for name, weights, own in _weights(one, sizes):
-                values = read_by({**chosen, **own}, categories) if alike else ()
-                found.append(Question(name, weights, values))
-    if not found:
-        raise SpecError(f"no question was given; choose from {', '.join(QUESTIONS)}, or give a Query")
-    return list(dict.fromkeys(found))
-
-
-def _weights(one: object, sizes: range) -> Iterator[tuple[str, tuple[int, ...], Mapping[str, str]]]:
-    """Yield name, weight of each size and values of categories of what a user asked."""
-    if isinstance(one, Query):
-        if one.kind != "sum" or one.regions is not None:
-            raise SpecError(
-                "a comparison takes queries of the kind 'sum' without regions; it is about all regions of a level"
-            )
-        some = sizes_in(one.sizes, sizes)
-        yield sizes_in_words(some, sizes) or GROUPS, tuple(int(size in some) for size in sizes), one.by or {}
-        return
-    expect(one, instance(str, QUESTIONS[0]), "a question")
-    if one == GROUPS:
-        yield GROUPS, (1,) * len(sizes), {}
-    elif one == ENTITIES:
-        yield ENTITIES, tuple(sizes), {}
-    elif one == SIZES:
-        for size in sizes:
-            yield sizes_in_words([size], sizes) or GROUPS, tuple(int(size == each) for each in sizes), {}
-    else:
-        raise SpecError(f"unknown question {told(one)}; {did_you_mean(str(one), QUESTIONS)}")
-
-
-# -------------------------------------------------------------------- numbers
-
-
-class Numbers(NamedTuple):
-    """Published numbers of several areas, their unbiased estimates if there are any, and whether they are exact."""
-
-    published: Integers
-    estimates: Estimates | None
-
-
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """One of the two releases."""
-
-    release: ReleaseContents
-
-    def weights(self, question: Question, first: int) -> Integers:
-        """Return the weights of the sizes 0 … K + 1 of this release; those beyond the last common one count as it."""
-        last = self.release.sizes[-1]
-        found = np.zeros(last + 2, np.int64)
-        found[first : first + len(question.weights)] = question.weights
-        found[first + len(question.weights) : last + 1] = question.weights[-1]
-        return found
-
-    @cached_property
-    def over_all(self) -> Measurements | None:
-        """Return the measurements of the sums over all categories, if there are unbiased estimates from them."""
-        over = self.release.measurements.over_categories
-        return over if self.release.rows.categories and over.measured and no_linear(over) is None else None
-
-    def measured(self, question: Question, regions: Unions) -> tuple[Measurements, Unions]:
-        """Return the measurements that answer a question, and their rows."""
-        tree, measurements = self.release.hierarchy, self.release.measurements
-        if not tree.by.columns:
-            return measurements, regions
-        if set(question.values) <= {ALL} and self.over_all is not None:
-            return self.over_all, regions
-        return measurements, self._rows(question, regions)
-
-    def _rows(self, question: Question, regions: Unions) -> Unions:
-        tree = self.release.hierarchy
-        if not tree.by.columns:
-            return regions
-        cells = list(tree.by.places_of(question.values or (ALL,) * len(tree.by.columns)))
-        rows: Integers = tree.cell_rows[regions.rows][:, cells].ravel()
-        return Unions(rows, regions.starts * len(cells), rows[:0])
-
-    def numbers(self, question: Question, first: int, regions: Unions) -> Numbers:
-        """Return published numbers and unbiased estimates of areas."""
-        by_size, rows = self.weights(question, first), self._rows(question, regions)
-        sizes, measurements = self.release.sizes, self.release.measurements
-        if (by_size[sizes[0] : -1] == 1).all() and (totals := self._totals(question, regions, rows)) is not None:
-            return Numbers(totals, Estimates(totals.astype(np.float64), Errors.none(len(totals))))
-        published = rows.add_up(self.release.counts @ by_size[sizes[0] : -1])
-        measurements, rows = self.measured(question, regions)
-        if no_linear(measurements) is not None:
-            return Numbers(published, None)
-        return Numbers(published, estimate_sums(measurements, by_size.astype(np.float64), rows))
-
-    def _totals(self, question: Question, regions: Unions, rows: Unions) -> Integers | None:
-        """Return public numbers of all groups."""
-        measurements = self.release.measurements
-        if measurements.region_totals is not None:
-            return rows.add_up(measurements.region_totals)
-        if measurements.listed_totals is not None and set(question.values) <= {ALL}:
-            return regions.add_up(measurements.listed_totals)
-        return None
-
-    def ends(self, question: Question, first: int, regions: Unions, error: float) -> OldAndNew:
-        """Return guaranteed ends of the numbers."""
-        measurements, rows = self.measured(question, regions)
-        found = SumBounds(measurements).of(self.weights(question, first).astype(np.float64), rows, error)
-        if found is None:
-            raise ReleaseError(
-                f"{self.release.title!r} does not bound the question {question.name!r}; ask for other questions"
-            )
-        return found
-
-
-def _compare_pairs(
-    sides: tuple[_Side, _Side], pairs: RegionPairs, question: Question, rule: Rule
-) -> tuple[tuple[Numbers, Numbers, Changes], Family]:
-    """Return the numbers and changes of a family."""
-    first = max(side.release.sizes[0] for side in sides)
-    areas = pairs.old, pairs.new
-    old, new = (side.numbers(question, first, regions) for side, regions in zip(sides, areas, strict=True))
-    published = new.published - old.published
-    if old.estimates is not None and new.estimates is not None:
-        method = HOLM if rule.family_wise else BENJAMINI_HOCHBERG
-        found = find_changes(old.estimates, new.estimates, published, rule)
-        method = method if found.tested else "public"
-    else:
-        method = BONFERRONI
-
-        def ends_of(error: float) -> tuple[OldAndNew, OldAndNew]:
-            one, other = (
-                side.ends(question, first, regions, error) for side, regions in zip(sides, areas, strict=True)
-            )
-            return one, other
-
-        found = bound_changes(ends_of, published, rule)
-    up, down = (int(np.count_nonzero(found.direction == sign)) for sign in (1, -1))
-    family = Family(pairs.level, question.name, question.values, len(pairs), found.tested, up, down, method)
-    return (old, new, found), family
-
-
-def _rows(
-    found: tuple[Numbers, Numbers, Changes],
-    pairs: RegionPairs,
-    question: Question,
-    categories: Sequence[str],
-    concordance: Any,
-) -> Any:
-    """Return a family's rows as a pyarrow Table."""
+def _keys(pairs: RegionPairs, question: Question, categories: Sequence[str], *, with_old: bool) -> dict[str, Any]:
+    """Return the columns that identify the rows of a family, as Arrow arrays."""
     import pyarrow as pa
 
-    (old, new, changes), number = found, len(pairs)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        percent = np.where(old.published > 0, 100 * (new.published / np.maximum(old.published, 1) - 1), math.nan)
-    ends = np.full((2, number), math.nan)
+    by = dict(zip(categories, question.values, strict=True)) if question.values else {}
+    found = {
+        "level": [pairs.level] * len(pairs),
+        "region": pairs.regions,
+        **({"old_region": pairs.old_regions} if with_old else {}),
+        "name": pairs.names,
+        **{name: [value] * len(pairs) for name, value in by.items()},
+        "question": [question.name] * len(pairs),
+    }
+    return {name: pa.array(texts, pa.string()) for name, texts in found.items()}
+
+
+def _measures(numbers: tuple[Numbers, Numbers], changes: Changes, other_leaves: Any) -> dict[str, Any]:
+    """Return the columns of numbers and flags of a family."""
+    import pyarrow as pa
+
+    old, new = numbers
+    before, after, ends = old.published, new.published, np.full((2, len(old.published)), math.nan)
+    percent = np.where(before > 0, 100 * (after / np.maximum(before, 1) - 1), math.nan)
     if old.estimates is not None and new.estimates is not None:
         ends = np.stack(percent_changes(old.estimates, new.estimates, percent))
 
@@ -667,31 +427,18 @@ def _rows(
     def part(values: Floats) -> Any:
         return pa.array(values, pa.float64(), mask=~np.isfinite(values))
 
-    return pa.table(
-        {
-            "level": pa.array([pairs.level] * number, pa.string()),
-            "region": pa.array(pairs.regions, pa.string()),
-            **({} if concordance is None else {"old_region": pa.array(pairs.old_regions, pa.string())}),
-            "name": pa.array(pairs.names, pa.string()),
-            **{
-                name: pa.array([value] * number, pa.string())
-                for name, value in zip(categories, question.values, strict=True)
-            },
-            "question": pa.array([question.name] * number, pa.string()),
-            "before": old.published,
-            "after": new.published,
-            "change": new.published - old.published,
-            "lower": whole(changes.lower),
-            "upper": whole(changes.upper),
-            "p_value": part(changes.p_value),
-            "flag": pa.array([FLAGS[one] for one in changes.direction.tolist()], pa.string()),
-            "selected_lower": whole(changes.selected_lower),
-            "selected_upper": whole(changes.selected_upper),
-            "percent": part(percent),
-            "percent_lower": part(ends[0]),
-            "percent_upper": part(ends[1]),
-            "other_leaves": pa.nulls(number, pa.bool_())
-            if pairs.other_leaves is None
-            else pa.array(pairs.other_leaves),
-        }
-    )
+    return {
+        "before": before,
+        "after": after,
+        "change": after - before,
+        "lower": whole(changes.lower),
+        "upper": whole(changes.upper),
+        "p_value": part(changes.p_value),
+        "flag": pa.array([FLAGS[one] for one in changes.direction.tolist()], pa.string()),
+        "selected_lower": whole(changes.selected_lower),
+        "selected_upper": whole(changes.selected_upper),
+        "percent": part(percent),
+        "percent_lower": part(ends[0]),
+        "percent_upper": part(ends[1]),
+        "other_leaves": pa.array([None] * len(before) if other_leaves is None else other_leaves, pa.bool_()),
+    }

@@ -275,7 +275,7 @@ class ReleaseContents:
     def _size(self) -> Key:
         codes, last = tuple(map(str, self.sizes)), self.sizes[-1]
         labels = tuple(size_label(size, last) for size in self.sizes)
-        return Key("size", size_description(last), codes, labels, whole=True)
+        return Key("size", f"entities in the group; {last} stands for {labels[-1]}", codes, labels, whole=True)
 
     def _ends(self, what: Literal["counts", "entities"]) -> tuple[Measure, ...]:
         bars = self.error_bars
@@ -354,8 +354,3 @@ def _numbers(columns: Mapping[str, Integers | None], cells: Integers) -> dict[st
     return {
         name: pa.nulls(len(cells), pa.int64()) if one is None else one.ravel()[cells] for name, one in columns.items()
     }
-
-
-def size_description(max_size: int) -> str:
-    """Return the description of the column `size`, the same in all tables."""
-    return f"entities in the group; {max_size} stands for {size_label(max_size, max_size)}"

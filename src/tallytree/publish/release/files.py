@@ -30,16 +30,7 @@ from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.mechanisms import Mechanism, mechanism_named
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.publish.about import About
-from tallytree.publish.folder import (
-    MANIFEST,
-    MEASUREMENTS,
-    PACKAGE,
-    PRIVACY,
-    UNUSABLE,
-    check_form,
-    reason,
-    write_json,
-)
+from tallytree.publish.folder import MANIFEST, MEASUREMENTS, PACKAGE, PRIVACY, UNUSABLE, check_form, reason, write_json
 from tallytree.publish.release.areas import AREAS, LEAVES, MOST_CELLS, Area, read_leaves, write_leaves
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import truncation
@@ -519,7 +510,8 @@ def read_columns(table: Table, pieces: Pieces, rows: TableRows) -> tuple[dict[st
             texts = [f"{key.name} {piece[key.name][row].as_py()!r}" for key in table.dimensions]
             raise ReleaseError(f"a row was added for {listed(texts)}, which the release does not have")
         region = cells // (table.cells // len(regions))
-        own = {"level": _levels_of(regions, among), "name": regions.names[among.start : among.stop]}
+        levels = [regions.levels[level] for level in regions.level_of[among.start : among.stop]]
+        own: dict[str, Sequence[str]] = {"level": levels, "name": regions.names[among.start : among.stop]}
         for name, right_ones in own.items():
             if name in piece.schema.names:
                 right = pa.array(right_ones, pa.string()).take(pa.array(region - among.start))
@@ -537,10 +529,6 @@ def read_columns(table: Table, pieces: Pieces, rows: TableRows) -> tuple[dict[st
                 raise ReleaseError(f"the {what} of {_cell(int(place[row]), table, rows)} is negative")
             found[measure.name].ravel()[place] = given
     return found, seen
-
-
-def _levels_of(regions: Hierarchy, among: range) -> Sequence[str]:
-    return [regions.levels[level] for level in regions.level_of[among.start : among.stop]]
 
 
 def _numbers(column: Any) -> Integers:

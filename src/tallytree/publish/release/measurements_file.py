@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallytree.core.arguments import PATH, expecting, instance
 from tallytree.core.arrays import Integers
-from tallytree.core.disk import sync
 from tallytree.core.errors import ReleaseError
 from tallytree.core.numbers import exact_number
 from tallytree.core.progress import Progress, Tell, in_percent, nobody, silent
@@ -33,12 +31,12 @@ from tallytree.privacy.relations import relation_to_json, sizes_from_json
 from tallytree.publish.folder import MEASUREMENTS, UNUSABLE
 from tallytree.publish.release.release_statement import public_totals
 from tallytree.publish.release.table_layout import REGIONS, read_regions, write_regions
+from tallytree.publish.table import ROWS_IN_GROUP
 from tallytree.publish.untrusted import ParquetRows, check_room, parsed
 
 FORMAT = 3
 FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are unknown before measuring, and a margin for the estimate
 MOST_ROWS = 1 << 40
-AT_A_TIME = 1 << 17  # regions in a group of rows
 VALUES_AT_A_TIME = 1 << 21
 # Arrays of all rows of the tree, or of all regions, that come before the measurements:
 PUBLIC, LISTED, TOTALS, PLACES = "region_totals", "listed_totals", "settled.totals", "settled.places"
@@ -76,7 +74,7 @@ def write_measurements(measurements: Measurements, where: Any, tell: Tell = nobo
     with pq.ParquetWriter(where, schema, use_dictionary=["measurement", "values.list.element"]) as writer:
         done, every = 0, sum(part.values.size for part in measurements.measured)
         for piece in _pieces(measurements):
-            writer.write_table(_rows(piece), row_group_size=AT_A_TIME)
+            writer.write_table(_rows(piece), row_group_size=ROWS_IN_GROUP)
             done += piece.values.size
             tell(min(1.0, done / max(1, every)))
 
@@ -101,18 +99,8 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
     }
 
 
-def regions_beside(tree: Hierarchy, path: Path) -> None:
-    """Write the file of regions beside measurements and sync it."""
-    write_regions(tree, None, path)
-    sync(path)
-
-
 def room_for(
-    hierarchy: Hierarchy,
-    neighbours: Neighbours,
-    plan: Plan,
-    totals: Integers | None,
-    known: Measurements | None = None,
+    hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None, known: Measurements | None = None
 ) -> int:
     """Return the most bytes that a plan's measurements take, except for sorted lists of unknown length.
 
@@ -136,13 +124,9 @@ def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, tot
 def _room_for(shell: Measurements, queries: Sequence[MeasurementQuery]) -> int:
     asked = [(*shell.regions_of(one.level, one.summed), prod(_shape(shell, one))) for one in queries]
     arrays = 4 * (len("".join(shell.hierarchy.ids).encode()) + 14 * len(shell.hierarchy))
-    measured = sum(9 * int(values) + _length(tree, rows) for tree, rows, values in asked)
+    ids = sum(len("".join(tree.ids[rows]).encode()) for tree, rows, _ in asked)
+    measured = ids + sum(9 * int(values) + 9 * int(rows.stop - rows.start) for _, rows, values in asked)
     return FACTS + int(SLACK * (arrays + measured))
-
-
-def _length(tree: Hierarchy, rows: slice) -> int:
-    """Return the bytes of the ids of regions and of the offsets of their values."""
-    return len("".join(tree.ids[rows]).encode()) + 9 * int(rows.stop - rows.start)
 
 
 def _shape(shell: Measurements, query: MeasurementQuery) -> tuple[int, ...]:
@@ -208,7 +192,7 @@ def _read(file: ParquetRows, facts: dict[str, Any], tree: Hierarchy) -> Measurem
     known: dict[str, Integers] = {}
     for name, own in arrays_in(facts, tree):
         known[name] = np.empty(len(own), np.int64)
-        for piece in _blocks(name, own, range(len(own)), known[name][:, np.newaxis]):
+        for piece in _blocks(name, own.ids, known[name], np.arange(len(own) + 1)):
             _fill(file, next(groups, None), piece)
     measurements = without_values(facts, tree, known)
     for piece in _measured(measurements):
@@ -256,9 +240,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
         regions_declared_public=facts["regions_declared_public"],
         row_rules=tuple(facts.get("row_rules", ())),
         first_stage=FirstStageFacts(
-            _totals(known.get(TOTALS), hierarchy),
-            facts["settled"]["max_size"],
-            _totals(known.get(PLACES), hierarchy),
+            _totals(known.get(TOTALS), hierarchy), facts["settled"]["max_size"], _totals(known.get(PLACES), hierarchy)
         ),
         branch=_branch(facts.get("passed"), hierarchy),
     )
@@ -268,15 +250,19 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
         summed = part.get("summed", False)
         if summed is not False and (summed is not True or not hierarchy.by.columns or part["level"] < 1):
             raise ReleaseError("it has a sum over categories but no categories")
-        (_, regions), band = shell.regions_of(part["level"], summed), _band(part, shell.max_size)
-        shape: tuple[int, ...] = (regions.stop - regions.start, shell.columns(part["view"], band))
-        if part["view"] == "sorted_sizes":
-            shape = (int(shell.lengths(part["level"]).sum()),)
+        band = Band(*part["sizes"]) if "sizes" in part else None
+        query = MeasurementQuery(part["view"], part["level"], Fraction(1), band, summed)  # refuses other bands
+        if query.sizes is not None and query.sizes.last > shell.max_size:
+            last = query.sizes.last
+            raise ReleaseError(f"it has a band of sizes up to {last}, beyond the largest one, {shell.max_size}")
+        shape = _shape(shell, query)
         check_room(prod(shape), "it")
         exact = {name: exact_number(part[name]) for name in ("share", "scale")}
         sensitivity = Sensitivity(**part["sensitivity"])
         values = np.empty(shape, dtype=np.int64)
-        measured.append(Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values, "sizes": band}))
+        measured.append(
+            Measurement(**{**part, **exact, "sensitivity": sensitivity, "values": values, "sizes": query.sizes})
+        )
     return replace(shell, measured=tuple(measured))
 
 
@@ -291,16 +277,6 @@ def _check_categories(shell: Measurements) -> None:
         regions = tree.regions
         if not np.array_equal(regions.aggregate(listed[regions.level_slice(regions.depth - 1)]), listed):
             raise ReleaseError("its public totals over categories do not add up")
-
-
-def _band(part: dict[str, Any], max_size: int) -> Band | None:
-    """Return the size band of a measurement; None for all sizes."""
-    if "sizes" not in part:
-        return None
-    band = MeasurementQuery(part["view"], part["level"], Fraction(1), Band(*part["sizes"])).sizes  # refuses other bands
-    if band is not None and band.last > max_size:
-        raise ReleaseError(f"it has a band of sizes up to {band.last}, beyond the largest one, {max_size}")
-    return band
 
 
 def _branch(stated: dict[str, Any] | None, hierarchy: Hierarchy) -> Branch | None:
@@ -327,8 +303,8 @@ class Piece(NamedTuple):
 
     name: str  # the measurement's number, or which array of all regions it is
     ids: Sequence[str]
-    starts: Integers | None  # of each region's values within the piece; None if all have the same number
-    values: NDArray[Any]
+    starts: Integers  # of each region's values within the piece
+    values: Integers
 
 
 def _arrays(measurements: Measurements) -> dict[str, Integers | None]:
@@ -345,33 +321,25 @@ def _pieces(measurements: Measurements) -> Iterator[Piece]:
     for name, array in _arrays(measurements).items():
         if array is not None:
             tree = measurements.hierarchy.regions if name == LISTED else measurements.hierarchy
-            yield from _blocks(name, tree, range(len(array)), array[:, np.newaxis])
+            yield from _blocks(name, tree.ids, array, np.arange(len(array) + 1))
     yield from _measured(measurements)
 
 
 def _measured(measurements: Measurements) -> Iterator[Piece]:
     for number, part in enumerate(measurements.measured):
         tree, level = measurements.regions_of(part.level, part.summed)
-        regions = range(level.start, level.stop)
         if part.view == "sorted_sizes":
             starts = list_starts(measurements.lengths(part.level))
-            yield from _list_blocks(str(number), tree.ids[level], part.values, starts)
         else:
-            yield from _blocks(str(number), tree, regions, part.values)
+            starts = np.arange(len(part.values) + 1) * part.values.shape[1]
+        yield from _blocks(str(number), tree.ids[level], part.values.reshape(-1), starts)
 
 
-def _blocks(name: str, tree: Hierarchy, regions: range, values: NDArray[Any]) -> Iterator[Piece]:
-    step = max(1, min(AT_A_TIME, VALUES_AT_A_TIME // max(1, values.shape[1])))
-    for start in range(0, len(regions), step):
-        some = regions[start : start + step]
-        yield Piece(name, tree.ids[some.start : some.stop], None, values[start : start + step])
-
-
-def _list_blocks(name: str, ids: Sequence[str], values: NDArray[Any], starts: Integers) -> Iterator[Piece]:
+def _blocks(name: str, ids: Sequence[str], values: Integers, starts: Integers) -> Iterator[Piece]:
     start = 0
     while start < len(ids):
         stop = int(np.searchsorted(starts, starts[start] + VALUES_AT_A_TIME, side="right")) - 1
-        stop = min(max(start + 1, stop), start + AT_A_TIME, len(ids))
+        stop = min(max(start + 1, stop), start + ROWS_IN_GROUP, len(ids))
         within = starts[start : stop + 1]
         yield Piece(name, ids[start:stop], within - within[0], values[within[0] : within[-1]])
         start = stop
@@ -385,7 +353,7 @@ def _fill(file: ParquetRows, group: int | None, piece: Piece) -> None:
     flat = values.flatten()
     if values.null_count or flat.null_count or len(flat) != piece.values.size:
         raise ReleaseError("some of its values are missing, or there are more than its description announces")
-    piece.values[...] = flat.to_numpy().reshape(piece.values.shape)
+    piece.values[...] = flat.to_numpy()
     if not rows.equals(_rows(piece)):
         raise ReleaseError("its rows are not where its description puts them")
 
@@ -393,13 +361,9 @@ def _fill(file: ParquetRows, group: int | None, piece: Piece) -> None:
 def _rows(piece: Piece) -> Any:
     import pyarrow as pa
 
-    count = len(piece.ids)
-    starts = piece.starts if piece.starts is not None else np.arange(count + 1) * piece.values.shape[1]
-    flat = np.ascontiguousarray(piece.values, np.int64).ravel()
-    values = pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), pa.array(flat))
-    return pa.table(
-        [pa.repeat(pa.scalar(piece.name), count), pa.array(piece.ids, pa.string()), values], schema=_schema()
-    )
+    values = pa.ListArray.from_arrays(pa.array(piece.starts.astype(np.int32)), pa.array(piece.values))
+    columns = [pa.repeat(pa.scalar(piece.name), len(piece.ids)), pa.array(piece.ids, pa.string()), values]
+    return pa.table(columns, schema=_schema())
 
 
 def _schema() -> Any:

@@ -86,111 +86,97 @@ class Pairing:
         return tuple(level for level in self.new.levels if level in self.old.levels)
 
     def pairs(self, level: str) -> RegionPairs:
-        """Return the pairs of a level."""
-        if self.concordance and level == self.new.levels[-1]:
-            return self._areas(level)
-        rows = [_ids(tree, level) for tree in (self.old, self.new)]
-        where = _places(rows[1][1], rows[0][1])
-        there = np.flatnonzero(where >= 0)
-        old, new = rows[0][0] + where[there], rows[1][0] + there
-        regions = tuple(rows[1][1][place] for place in there.tolist())
-        lost = np.setdiff1d(np.arange(len(rows[0][1])), where[there]).tolist()
-        unmatched = (
-            tuple(rows[0][1][place] for place in lost),
-            tuple(rows[1][1][place] for place in np.flatnonzero(where < 0).tolist()),
-        )
-        names = tuple(self.new.names[region] for region in new.tolist())
-        each = np.arange(len(old))
-        other = self._other_leaves(level, old, new) if self.whole else None
-        return RegionPairs(
-            level, Unions(old, each, each[:0]), Unions(new, each, each[:0]), regions, regions, names, other, unmatched
-        )
+        """Return the pairs of a level: components with regions on both sides, in the order of their first new region.
 
-    @cached_property
-    def components(self) -> tuple[Integers, Integers]:
-        """Return the component of each old and of each new leaf; a leaf without a partner has one of its own."""
-        starts = [_first_leaf(tree) for tree in (self.old, self.new)]
-        ids = [tree.ids[start:] for tree, start in zip((self.old, self.new), starts, strict=True)]
-        linked = {old for old, _ in self.concordance}, {new for _, new in self.concordance}
-        partners = _places(ids[1], ids[0]).tolist()
-        same = [
-            (old, new) for new, old in enumerate(partners) if old >= 0 and old not in linked[0] and new not in linked[1]
-        ]
-        above = list(range(len(ids[0]) + len(ids[1])))
-
-        def top(one: int) -> int:
-            while above[one] != one:
-                above[one] = above[above[one]]
-                one = above[one]
-            return one
-
-        for old, new in (*self.concordance, *same):
-            one, other = sorted((top(old), top(len(ids[0]) + new)))
-            above[other] = one
-        found = np.array([top(leaf) for leaf in range(len(above))], np.int64)
-        return found[: len(ids[0])], found[len(ids[0]) :]
-
-    def _areas(self, level: str) -> RegionPairs:
-        """Return the components with leaves on both sides, in the order of their first new leaf."""
-        starts, found = [_first_leaf(tree) for tree in (self.old, self.new)], self.components
+        With a concordance the regions of the last level are the leaves of both trees. All other regions are paired by
+        their ids alone.
+        """
+        trees, leaves = (self.old, self.new), bool(self.concordance) and level == self.new.levels[-1]
+        sides = [_leaves(tree) if leaves else _ids(tree, level) for tree in trees]
+        found = self.components if leaves else _components(sides[0][1], sides[1][1])
         both, first = np.unique(found[1], return_index=True)
         both = both[np.argsort(first)]
         both = both[np.isin(both, found[0])]
-        unions, texts, names = list[Unions](), list[tuple[str, ...]](), tuple[str, ...]()
-        for tree, start, own in zip((self.old, self.new), starts, found, strict=True):
+        unions, groups = list[Unions](), list[list[list[int]]]()
+        for (start, _), own in zip(sides, found, strict=True):
             order = np.argsort(own, kind="stable")
             begin, end = (np.searchsorted(own[order], both, side) for side in ("left", "right"))
-            groups = [(start + order[low:high]).tolist() for low, high in zip(begin, end, strict=True)]
-            unions.append(Unions.of_regions(groups))
-            texts.append(tuple(";".join(tree.ids[leaf] for leaf in group) for group in groups))
-            if tree is self.new:
-                names = tuple(_joined([tree.names[leaf] for leaf in group]) for group in groups)
-        alone = tuple(
-            tuple(tree.ids[start + leaf] for leaf in np.flatnonzero(~np.isin(own, both)).tolist())
-            for tree, start, own in zip((self.old, self.new), starts, found, strict=True)
+            groups.append([(start + order[low:high]).tolist() for low, high in zip(begin, end, strict=True)])
+            unions.append(Unions.of_regions(groups[-1]))
+        old_ids, new_ids = (
+            tuple(";".join(tree.ids[region] for region in group) for group in some)
+            for tree, some in zip(trees, groups, strict=True)
         )
-        (old, new), (old_ids, new_ids), same = unions, texts, np.zeros(len(both), np.bool_)
-        return RegionPairs(level, old, new, new_ids, old_ids, names, same, (alone[0], alone[1]))
+        names = tuple(_joined([self.new.names[region] for region in group]) for group in groups[1])
+        old_alone, new_alone = (
+            tuple(ids[place] for place in np.flatnonzero(~np.isin(own, both)).tolist())
+            for (_, ids), own in zip(sides, found, strict=True)
+        )
+        other = self._other_leaves(unions) if self.whole else None
+        return RegionPairs(level, unions[0], unions[1], new_ids, old_ids, names, other, (old_alone, new_alone))
 
-    def _other_leaves(self, level: str, old: Integers, new: Integers) -> NDArray[np.bool_]:
-        """Return which pairs of regions do not consist of the same whole components."""
-        owners = []
-        for tree, regions in ((self.old, old), (self.new, new)):
+    @cached_property
+    def components(self) -> tuple[Integers, Integers]:
+        """Return the component of each old and of each new leaf."""
+        return _components(_leaves(self.old)[1], _leaves(self.new)[1], self.concordance)
+
+    def _other_leaves(self, areas: Sequence[Unions]) -> NDArray[np.bool_]:
+        """Return which pairs of areas do not consist of the same whole components of leaves."""
+        number, owners = len(areas[0]), []
+        for tree, union in zip((self.old, self.new), areas, strict=True):
             owner = np.full(len(tree), -1)
-            owner[regions] = np.arange(len(regions))
-            above = np.arange(_first_leaf(tree), len(tree))
-            for _ in range(tree.depth - 1 - tree.levels.index(level)):
-                above = tree.parents[above]
-            owners.append(owner[above])
+            owner[union.rows] = np.repeat(np.arange(number), union.sizes)
+            for level in range(1, tree.depth):
+                rows = tree.level_slice(level)
+                owner[rows] = np.maximum(owner[rows], owner[tree.parents[rows]])
+            owners.append(owner[_leaves(tree)[0] :])
         component, owner = np.concatenate(self.components), np.concatenate(owners)
-        least, most = np.full(len(component), len(old)), np.full(len(component), -1)
+        least, most = np.full(len(component), number), np.full(len(component), -1)
         np.minimum.at(least, component, owner)
         np.maximum.at(most, component, owner)
         sides = [np.bincount(own, minlength=len(component)) for own in self.components]
         mixed = (least != most) | (sides[0] == 0) | (sides[1] == 0)
-        found = np.zeros(len(old) + 1, np.bool_)  # the last is for leaves whose region has no partner
+        found = np.zeros(number + 1, np.bool_)  # the last is for leaves whose region has no partner
         found[owner[mixed[component]]] = True
         return found[:-1]
 
 
-def _first_leaf(tree: Hierarchy) -> int:
-    return int(tree.level_starts[-2])
+def _components(
+    old_ids: Sequence[str], new_ids: Sequence[str], links: Sequence[tuple[int, int]] = ()
+) -> tuple[Integers, Integers]:
+    """Return the component of each old and of each new region; a region without a partner has one of its own.
+
+    Regions of the same id are linked, unless `links` name one of them.
+    """
+    linked = {old for old, _ in links}, {new for _, new in links}
+    above = list(range(len(old_ids) + len(new_ids)))
+
+    def top(one: int) -> int:
+        while above[one] != one:
+            above[one] = above[above[one]]
+            one = above[one]
+        return one
+
+    places = {identity: old for old, identity in enumerate(old_ids) if old not in linked[0]}
+    same = [
+        (places[identity], new) for new, identity in enumerate(new_ids) if identity in places and new not in linked[1]
+    ]
+    for old, new in (*links, *same):
+        one, other = sorted((top(old), top(len(old_ids) + new)))
+        above[other] = one
+    found = np.array([top(region) for region in range(len(above))], np.int64)
+    return found[: len(old_ids)], found[len(old_ids) :]
+
+
+def _leaves(tree: Hierarchy) -> tuple[int, tuple[str, ...]]:
+    """Return the first leaf, and the ids of the leaves."""
+    return _ids(tree, tree.levels[-1])
 
 
 def _ids(tree: Hierarchy, level: str) -> tuple[int, tuple[str, ...]]:
     """Return the first region of a level, and the ids of its regions."""
     rows = tree.level_slice(tree.levels.index(level))
     return rows.start, tuple(tree.ids[rows])
-
-
-def _places(ids: Sequence[str], among: Sequence[str]) -> Integers:
-    """Return the place of each id among others, −1 for none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = pc.index_in(pa.array(ids, pa.string()), pa.array(among, pa.string()))
-    places: Integers = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return places
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -208,7 +194,7 @@ def _checked_rows(columns: Sequence[Sequence[str]], trees: Sequence[Hierarchy]) 
     mistakes: list[str] = []
     leaves: list[list[int]] = []
     for which, texts, tree in zip(("old", "new"), columns, trees, strict=True):
-        start, found = _first_leaf(tree), []
+        start, found = _leaves(tree)[0], []
         for row, text in enumerate(texts, start=1):
             at = tree.index.get(text, tree.index.get(from_a_spreadsheet(text), -1))
             found.append(at - start)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallytree.core.arguments import FLAG, MAPPING, PATH, TEXT, either, expecting, instance, optional
+from tallytree.core.disk import sync
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage, in_percent, silent
 from tallytree.mechanisms import Mechanism, choose, prepare
@@ -26,8 +27,8 @@ from tallytree.publish.folder import place_of
 from tallytree.publish.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.error_bars import CONFIDENCE, Publication, Which, error_bars
 from tallytree.publish.release.fallback import Made, estimate_surely
-from tallytree.publish.release.measurements_file import regions_beside, room_for, room_for_first
-from tallytree.publish.release.table_layout import REGIONS
+from tallytree.publish.release.measurements_file import room_for, room_for_first
+from tallytree.publish.release.table_layout import REGIONS, write_regions
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import (
     FIRST_ROOM,
@@ -396,7 +397,8 @@ def _measure_and_keep(
     about = json.loads(json.dumps({"mechanism": {"name": mechanism.name, "options": mechanism.options}, **stated}))
     with ReleaseJournal(run, about, partial(room_for, *facts), progress) as journal:
         progress(Stage(MAKING_ROOM))
-        regions_beside(group_sizes.hierarchy, run.folder / REGIONS)
+        write_regions(group_sizes.hierarchy, None, run.folder / REGIONS)
+        sync(run.folder / REGIONS)
         run.take_rooms({ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}, progress)
         progress(Stage("measuring"))
         measurements = measured(journal=journal)

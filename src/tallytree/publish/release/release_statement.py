@@ -16,21 +16,14 @@ from tallytree.privacy.budget import as_decimal
 from tallytree.privacy.measurements import Branch, Measurement, Measurements
 from tallytree.privacy.plan import Band, MeasurementQuery, shares_at_sizes
 from tallytree.privacy.relations import describe_relation, relation_to_json
+from tallytree.publish.folder import MEASUREMENTS
+from tallytree.publish.release.areas import LEAVES
 from tallytree.publish.release.contents import LEFT_OUT, MARKED, SUMS, ReleaseContents
 from tallytree.publish.release.descriptions import entity_description, truncation
 from tallytree.publish.release.error_bars import KINDS
 from tallytree.publish.release.table_layout import REGIONS, REGIONS_CSV, region_table
-from tallytree.publish.statement import (
-    LEDGER,
-    NO_LEDGER,
-    guarantee,
-    resource,
-    same_data_in_words,
-    software,
-)
-from tallytree.publish.statement import (
-    noise_in_words as source_in_words,
-)
+from tallytree.publish.statement import LEDGER, NO_LEDGER, guarantee, resource, same_data_in_words, software
+from tallytree.publish.statement import noise_in_words as source_in_words
 from tallytree.publish.table import PARTITIONED
 
 REACH_IN_WORDS = (
@@ -51,6 +44,10 @@ VIEWS = (
     "of the groups, ascending; totals: number of groups; entities: sum of the groups' sizes; largest: size of the "
     "largest group; chain: groups of each size in that region or one after it, or of any larger size in any region of "
     "the level"
+)
+OF_BANDS = (
+    "; a list of a band of sizes holds what each group has of its size within it: min(size, last) − "
+    "min(size, first − 1)"
 )
 LISTED = "the list of each area's leaves is public; areas may overlap, and need not cover everything"
 
@@ -295,41 +292,30 @@ def data_package(release: ReleaseContents) -> dict[str, Any]:
 
 def _leaves_resource(listed: str) -> dict[str, Any]:
     """Return the resource that lists the leaves of every area."""
-    texts = {
+    fields = {
         "kind": f"kind of area{MARKED}",
         "area": f"name of the area, unique within its kind{MARKED}",
         "region": f"id of a leaf, as in {listed}",
     }
-    return resource(
-        "area_leaves.csv",
-        {
-            "description": f"the leaves of every area; {LISTED}",
-            "schema": {
-                "fields": [{"name": name, "type": "string", "description": text} for name, text in texts.items()],
-                "primaryKey": list(texts),
-                "foreignKeys": [{"fields": "region", "reference": {"resource": "regions", "fields": "region"}}],
-            },
-        },
-    )
+    owner = {"fields": "region", "reference": {"resource": "regions", "fields": "region"}}
+    return _listing(LEAVES, f"the leaves of every area; {LISTED}", fields, list(fields), foreignKeys=[owner])
 
 
 def _measurements_resource(release: ReleaseContents, listed: str) -> dict[str, Any]:
-    bands = (
-        ""
-        if all(part.sizes is None for part in release.measurements.measured)
-        else "; a list of a band of sizes holds what each group has of its size within it: min(size, last) − "
-        "min(size, first − 1)"
-    )
-    by = BY_CATEGORY if release.hierarchy.by.columns else ""
-    fields = [
-        {"name": "measurement", "type": "string", "description": BY_REGION},
-        {"name": "region", "type": "string", "description": f"id of the region, as in {listed}{by}"},
-        {"name": "values", "type": "array", "description": f"its noisy numbers, which may be negative; {VIEWS}"},
+    banded = any(part.sizes is not None for part in release.measurements.measured)
+    fields = {
+        "measurement": BY_REGION,
+        "region": f"id of the region, as in {listed}{BY_CATEGORY if release.hierarchy.by.columns else ''}",
+        "values": f"its noisy numbers, which may be negative; {VIEWS}",
+    }
+    text = f"the noisy measurements from which the counts were estimated{OF_BANDS if banded else ''}"
+    return _listing(MEASUREMENTS, text, fields, ["measurement", "region"])
+
+
+def _listing(path: str, text: str, fields: dict[str, str], keys: list[str], **more: Any) -> dict[str, Any]:
+    """Return the resource of a file without counts: `values` are lists, and all other fields are texts."""
+    described = [
+        {"name": name, "type": "array" if name == "values" else "string", "description": about}
+        for name, about in fields.items()
     ]
-    return resource(
-        "measurements.parquet",
-        {
-            "description": f"the noisy measurements from which the counts were estimated{bands}",
-            "schema": {"fields": fields, "primaryKey": ["measurement", "region"]},
-        },
-    )
+    return resource(path, {"description": text, "schema": {"fields": described, "primaryKey": keys, **more}})

@@ -9,11 +9,8 @@ stay JSON.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import secrets
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from tallytree.core.arguments import PATH, expecting
-from tallytree.core.disk import sync
 from tallytree.core.errors import ReleaseError
 from tallytree.core.names import visible
 from tallytree.publish.about import NOT_STATED
-from tallytree.publish.folder import PAGE_MARK
+from tallytree.publish.folder import PAGE_MARK, write_new
 from tallytree.version import VERSION
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -51,19 +47,11 @@ class Page:
     @expecting(path=PATH)
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page in one step and replace an older file. Raises a ReleaseError if that fails."""
-        target = Path(path)
-        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
         try:
-            try:
-                unfinished.write_bytes(self.encode())
-                sync(unfinished)
-                os.replace(unfinished, target)
-            finally:
-                with contextlib.suppress(OSError):
-                    unfinished.unlink()
+            write_new(Path(path), self.encode(), replace=True)
         except OSError as error:
-            raise ReleaseError(f"the page {target} cannot be written: {error.strerror}") from None
-        return target
+            raise ReleaseError(f"the page {path} cannot be written: {error.strerror}") from None
+        return Path(path)
 
     def encode(self) -> bytes:
         """Return the bytes of the file."""
