@@ -343,20 +343,20 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 MOST_CODE_LINES = {
     "core and domain": 2_503,
     "tables": 3_159,
-    "privacy": 3_121,
-    "estimate": 4_884,
-    "mechanisms": 1_750,
+    "privacy": 3_129,
+    "estimate": 4_956,
+    "mechanisms": 1_897,
     "synthesis": 2_466,
     "planning": 1_490,
     "publish": 8_650,
     "demo": 168,
-    "lab": 5_117,
+    "lab": 5_144,
     "command": 3_784,
 }
-MOST_MODULES = 207
+MOST_MODULES = 208
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
-MOST_TO_READ = (33, 4_680)  # modules, code lines
+MOST_TO_READ = (33, 4_688)  # modules, code lines
 THEOREM_CORE = (
     "privacy.neighbours",
     "privacy.budget",
@@ -367,7 +367,7 @@ THEOREM_CORE = (
     "privacy.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 1_735
+MOST_IN_THE_CORE = 1_740
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES: set[str] = set()
@@ -383,7 +383,6 @@ COMPLEX = {
 }
 MANY_PARAMETERS = {
     "lab.runner.compare",
-    "mechanisms.topdown_estimate._shrink",
     "planning.report.plan",
     "publish.microdata.synthesis_run.synthesize",
     "publish.release.release_run.release",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tallytree as tt
-from tallytree.estimate.shrinkage import MeasuredRows, _root_of_gain, shrink_rows
+from tallytree.estimate.shrinkage import MeasuredRows, _Alike, _noise_beside, _root_of_gain, _variance_left, shrink_rows
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
 from tests.oracles.trees import even_tree
@@ -17,9 +17,22 @@ def test_the_root_of_the_gain_gives_rows_the_covariance_of_the_truth():
     for sizes in (1, 3, 7):
         some = rng.normal(size=(sizes, sizes))
         signal, noise = some @ some.T, rng.gamma(2, 1, sizes)
-        root, both = _root_of_gain(signal, noise), signal + np.diag(noise)
-        assert np.allclose(root.T @ both @ root, signal)
-        assert np.allclose(root @ root, np.linalg.solve(both, signal))
+        for tied in (0.0, 1 / (sizes + 1)):
+            root, both = _root_of_gain(signal, noise, tied), signal + _noise_beside(signal, noise, tied)
+            assert np.allclose(root.T @ both @ root, signal)
+            assert np.allclose(root @ root, np.linalg.solve(both, signal))
+
+
+def test_tied_noise_has_the_covariance_of_numbers_with_a_known_sum():
+    """What is left of a row's noise, by the textbook: N − N (V + N)⁻¹ N, relative to N."""
+    rng, sizes = np.random.default_rng(5), 5
+    some = rng.normal(size=(sizes, sizes))
+    signal, noise, tied = some @ some.T, np.full(sizes, 3.0), 1 / (sizes + 1)
+    own = _noise_beside(signal, noise, tied)
+    assert np.allclose(own, 3 * (np.eye(sizes) - 1 / (sizes + 1)))
+    gain = np.linalg.solve(signal + own, signal)
+    left = np.diagonal(own - own @ np.linalg.solve(signal + own, own)) / np.diagonal(own)
+    assert np.allclose(_variance_left(gain, _Alike(np.arange(1), signal, noise, tied)), left)
 
 
 def test_rows_as_far_apart_as_true_ones_are_neither_noisy_nor_alike():

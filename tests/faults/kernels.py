@@ -39,7 +39,7 @@ from tallytree.estimate.nearest import is_optimal, nearest_consistent
 from tallytree.estimate.posterior import Counted, Lists, count_posterior, list_posterior
 from tallytree.estimate.shrinkage import MeasuredRows, shrink_rows
 from tallytree.estimate.simplex import nearest_with_total
-from tallytree.estimate.transport import allocate_tables
+from tallytree.estimate.transport import allocate_counts, allocate_tables
 from tallytree.lab.rivals.cost_tables import table_estimate
 from tallytree.lab.rivals.topdown import blue_down, chebyshev_down, top_down
 from tests.faults.isolated import run_cases
@@ -482,15 +482,29 @@ def shrinkage(rng: Generator) -> None:
     groups = np.abs(numbers(rng, rows)).astype(float)
     above = -np.sort(-np.abs(numbers(rng, (rows, sizes))), axis=1).astype(float)
     most = np.maximum(above[:, 0], groups)
-    noise = magnitudes(rng, sizes if rng.random() < 0.5 else (rows, sizes), -16, 16)
+    cells, noise = None, magnitudes(rng, sizes if rng.random() < 0.5 else (rows, sizes), -16, 16)
+    if rng.random() < 0.5:  # counts of single sizes, which add up to the number of groups
+        cells, above = sizes + int(rng.integers(2)), rng.permuted(above, axis=1)
+        most, noise = np.maximum(above.sum(axis=1), groups), np.broadcast_to(noise[..., :1], noise.shape)
     for apart in (False, True):
-        measured = MeasuredRows(reals(rng, (rows, sizes)), noise, groups, above, most, kinds)
+        measured = MeasuredRows(reals(rng, (rows, sizes)), noise, groups, above, most, kinds, cells)
         found = shrink_rows(measured, in_common=bool(rng.integers(2)), apart_as_true=apart)
         need(np.isfinite(found.mean).all(), "rows that are drawn to their parents are not finite")
         need(
             (found.variance > 0).all() and np.isfinite(found.variance).all(),
             "a variance of a drawn row is not positive",
         )
+
+
+def tables_of_counts(rng: Generator) -> None:
+    """Counts near any numbers are integers, 0 or more, add up, and keep all totals."""
+    tree, sizes = any_tree(rng, small=True), int(rng.choice([1, 2, 9]))
+    totals = tree.aggregate(rng.choice([0, 1, 7, 10**6], tree.leaf_count))
+    mean = reals(rng, (len(tree), sizes))
+    found = allocate_counts(mean, np.sqrt(magnitudes(rng, (len(tree), sizes), -6, 6)), tree, totals)
+    need(found.min(initial=0) >= 0, "a count is negative")
+    need(np.array_equal(found.sum(axis=1), totals), "counts do not add up to the total")
+    need(np.array_equal(tree.aggregate(found[tree.level_slice(tree.depth - 1)]), found), "regions do not add up")
 
 
 def sums_of_rows(rng: Generator) -> None:
@@ -506,7 +520,7 @@ KERNELS: dict[str, Callable[[Generator], None]] = {
     for function in (
         nearest, nearest_by_solver, chain, from_the_top, blue, least_move, matching, tables, real_numbers, upwards,
         jointly_counts, jointly_at_least, monotone, with_total, ascending_lists, families, whole_table, by_categories,
-        differences, lists_of_sizes, counted_chains, shrinkage, sums_of_rows,
+        differences, lists_of_sizes, counted_chains, shrinkage, tables_of_counts, sums_of_rows,
     )
 }  # fmt: skip
 

@@ -29,6 +29,7 @@ from tallytree.mechanisms import (
     mechanism_named,
     prepare,
 )
+from tallytree.mechanisms.settings import MOST_COUNTED
 from tallytree.privacy import Neighbours
 from tests.oracles.example import made_up
 from tests.oracles.trees import cost, even_tree, random_tree
@@ -240,18 +241,26 @@ def replace_size(data, max_size):
 
 
 def test_auto_decides_by_unit_totals_and_quantity_bound():
-    def chosen(unit, public, **bounds):
-        return choose("auto", Neighbours(unit, 10, public, **bounds)).name
+    tree = even_tree(3, 6)
+
+    def chosen(unit, public, max_size=10, **bounds):
+        relation = Neighbours(unit, max_size, public, **bounds)
+        totals = tree.aggregate(np.full(6, 1000)) if public else None
+        row = choose("auto", relation).suited_to(relation, tree, totals)
+        return row.options["leaves"] if row.name == "tallytree" else row.name
 
     for public in (False, True):
-        assert chosen(one_entity(), public) == "tallytree"
-        assert chosen(one_entity(), public, rows_per_entity=3) == "tallytree"
-        assert chosen(one_entity(), public, quantity_bound=2, rows_per_entity=3) == "tallytree"
-    assert chosen(one_entity(), False, quantity_bound=4) == "tallytree"
-    assert chosen(one_entity(), True, quantity_bound=3) == "joint-counts"
-    assert chosen(one_entity(), False, quantity_bound=5) == "pgsr-hierarchical-dp"
-    assert chosen(one_group(), True) == "joint-counts"
-    assert chosen(one_group(), False) == "pgsr-hierarchical-dp"
+        assert chosen(one_entity(), public) == "at_least"
+        assert chosen(one_entity(), public, rows_per_entity=3) == "at_least"
+        assert chosen(one_entity(), public, quantity_bound=2, rows_per_entity=3) == "at_least"
+    assert chosen(one_entity(), False, quantity_bound=4) == "at_least"
+    for unit, bounds in ((one_entity(), {"quantity_bound": 5}), (one_group(), {})):
+        assert chosen(unit, True, **bounds) == "counts"
+        assert chosen(unit, False, **bounds) == "counts_total"
+    assert chosen(one_entity(), True, quantity_bound=3) == "counts"
+    assert chosen(one_group(), False, MOST_COUNTED) == "counts_total"
+    assert chosen(one_group(), False, MOST_COUNTED + 1) == "pgsr-hierarchical-dp"
+    assert chosen(one_group(), True, MOST_COUNTED + 1) == "joint-counts"
 
 
 @pytest.mark.parametrize("public", [False, True])
@@ -320,8 +329,8 @@ def test_a_release_that_keeps_every_total_is_held_to_it(tmp_path):
 
 
 def test_auto_is_the_one_default_and_says_what_it_takes():
-    cases = product(UNITS, (True, False), (1, 50))
-    chosen = {choose("auto", Neighbours(unit, 12, public, quantity_bound=most)).name for unit, public, most in cases}
+    cases = product(UNITS, (12, 100), (True, False), (1, 50))
+    chosen = {choose("auto", Neighbours(*facts, quantity_bound=most)).name for *facts, most in cases}
     assert {row.name for row in MECHANISMS.values() if re.search(rf"(?<![\w-]){row.name}(?![\w-])", AUTO)} == chosen
     assert not [row.name for row in MECHANISMS.values() if "default" in f"{row.use} {row.cost}"]
 

@@ -60,8 +60,9 @@ def view_of_level(
             for leaf, (size, category) in zip(LEAF_OF_GROUP, data, strict=True)
             if leaf in leaves and category in kind and (public_totals or size > 0)
         ]
-        if view == "counts":
+        if view in ("counts", "counts_total"):
             cells += [groups.count(size) for size in range(0 if public_totals else 1, max_size + 1)]
+            cells += [len(groups)] if view == "counts_total" else []
         elif view == "at_least":
             cells += [sum(size >= least for size in groups) for least in range(1, max_size + 1)]
         elif view == "sorted_sizes":

@@ -66,8 +66,9 @@ def view_of_level(
         sizes = [min(total, max_size) for leaf, total in zip(LEAF_OF_GROUP, data, strict=True) if leaf in leaves]
         if not public_totals:
             sizes = [size for size in sizes if size > 0]
-        if view == "counts":
+        if view in ("counts", "counts_total"):
             cells += [sizes.count(size) for size in range(0 if public_totals else 1, max_size + 1)]
+            cells += [len(sizes)] if view == "counts_total" else []
         elif view == "at_least":
             cells += [sum(size >= least for size in sizes) for least in range(1, max_size + 1)]
         elif view == "sorted_sizes":

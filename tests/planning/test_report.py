@@ -424,7 +424,7 @@ def test_a_suggestion_meets_its_goals_when_it_is_recomputed(goals, unit, kind):
     )
     assert sum(found.shares) == 1
     assert min(found.shares) > 0
-    chosen = choose("auto", neighbours)
+    chosen = choose("auto", neighbours).suited_to(neighbours, TREE, None)
     asked = chosen.plan(TREE, found.budget, unit, found.by_level)
     for level, width, at in goals:
         widths = dict(zip(TREE.levels, half_widths(TREE, neighbours, asked, confidence=at / 100), strict=True))

@@ -125,10 +125,12 @@ def test_noise_too_wide_for_the_sums_keeps_the_conversion():
     assert smallest_factor(((Fraction(10**14), 1),), epsilon, delta) == 1
 
 
-@pytest.mark.parametrize("view", ["counts", "at_least", "totals", "entities"])
+@pytest.mark.parametrize("view", ["counts", "counts_total", "at_least", "totals", "entities"])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_views_that_are_counted_by_one_move_by_at_most_one_in_each_integer(relation, view):
     """Over all small neighbouring data sets; and no more integers of a level differ than are counted."""
+    if view == "counts_total" and relation.public_totals:
+        return  # refused
     sensitivity = relation.sensitivity(view)
     count = count_by_one(view, sensitivity)
     if view not in BY_ONE or sensitivity.l1 != sensitivity.l2_squared:

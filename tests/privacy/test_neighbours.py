@@ -16,7 +16,7 @@ from tallytree.privacy.run import _chain, view_of
 from tallytree.tables import GroupSizes, Sealed
 from tests.oracles import neighbours as oracle
 
-VIEWS = ("counts", "at_least", "totals", "entities")
+VIEWS = ("counts", "counts_total", "at_least", "totals", "entities")
 RELATIONS = [
     Neighbours(one_entity(), max_size, public, quantity_bound, rows)
     for max_size, public, (quantity_bound, rows) in product(
@@ -58,6 +58,10 @@ def one_cell(relation, view):
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_sensitivities_are_the_exact_maxima_over_all_small_neighbouring_data_sets(relation, view):
+    if view == "counts_total" and relation.public_totals:
+        with pytest.raises(SpecError, match="totals are public"):
+            relation.sensitivity(view)
+        return
     worst_l1, worst_l2 = 0, 0
     for change in changes(relation, view):
         worst_l1 = max(worst_l1, *(int(np.abs(level).sum()) for level in change))
@@ -142,6 +146,17 @@ def test_a_chain_is_as_many_times_as_sensitive_as_its_level_has_regions(relation
         assert relation.sensitivity("chain", regions).l1 == regions * relation.sensitivity("at_least").l1
 
 
+@pytest.mark.parametrize("relation", [relation for relation in RELATIONS if not relation.public_totals], ids=str)
+def test_a_total_costs_nothing_beside_the_counts_and_something_as_a_question_of_its_own(relation):
+    together, alone = relation.sensitivity("counts_total"), relation.sensitivity("totals")
+    assert together == relation.sensitivity("counts")
+    assert alone.l1 > 0
+    for change in changes(relation, "counts_total"):
+        for level in change:  # so one count less always shows in the total
+            rows = level.reshape(-1, relation.max_size + 1)
+            assert rows[:, :-1].sum(axis=1).tolist() == rows[:, -1].tolist()
+
+
 @pytest.mark.parametrize("view", ["counts", "at_least", "sorted_sizes", "entities", "chain"])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 def test_levels_compose_to_exactly_the_budget(relation, view):
@@ -165,7 +180,9 @@ def test_the_views_that_are_measured_are_the_views_of_the_oracle():
         for level in range(3):
             rows = sums[oracle.TREE.level_slice(level)]
             survivors = at_least(rows, first_size=0 if public else 1)
-            assert rows.ravel().tolist() == oracle.view_of_level(data, "counts", level, 2, public)
+            for view in ("counts", "counts_total", "totals"):
+                found = view_of(view, rows, 0 if public else 1)
+                assert found.ravel().tolist() == oracle.view_of_level(data, view, level, 2, public)
             assert survivors.ravel().tolist() == oracle.view_of_level(data, "at_least", level, 2, public)
             assert _chain(rows).T.ravel().tolist() == oracle.view_of_level(data, "chain", level, 2, public)
             largest = view_of("largest", rows, 0 if public else 1)

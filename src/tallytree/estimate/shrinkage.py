@@ -14,6 +14,11 @@ chance alone have uncorrelated entries of variance 1. Directions in which the va
 largest that noise explains (the edge (1 + √(K / leaves))² of Marchenko and Pastur) are real differences. Leaves are
 fitted together with leaves of similar size, because small places differ more than large ones.
 
+*Counts of single sizes.* A leaf's counts have the mean n p too, and one group has the covariance diag(p) − p pᵀ. Where
+the sum of k noisy numbers is known, as that of all counts with public totals, or of all counts less their measured
+total, a k-th of the gap is taken off each number. The noise that remains has the covariance σ² (I − 1 1ᵀ / k). Nothing
+else differs. (A ridge keeps the covariance of all k numbers invertible.)
+
 *By category*, the rows of a region are shrunk each towards its own category's shape. Categories with few regions are
 fitted together, and the common difference of all categories of a region is estimated from their sum.
 
@@ -42,6 +47,7 @@ FEWEST_REGIONS, REGIONS_PER_SIZE = 60, 8  # regions that a fit of their differen
 MOST_SIZES = 64  # with more sizes, only single sizes could be used: nothing is shrunk
 LEAST_LEFT = 1e-3  # the least remaining variance, relative to the noise's
 LEAST_NOISE = 1e-6  # a variance: with less, counts are nearly exact, and covariances need no more precision
+RIDGE = 1e-6  # part of the noise that remains in the direction where nothing is left of it
 LEAST_RATIO = 1e-12  # noise variance over signal variance: below it, rounding makes covariances indefinite
 
 
@@ -59,13 +65,15 @@ class _Alike(NamedTuple):
     members: np.ndarray
     chance: Floats  # [sizes, sizes]
     noise: Floats  # [sizes]
+    tied: float = 0.0  # the noise has the covariance D (I − tied 1 1ᵀ) D, D its deviations
 
 
 class MeasuredRows(NamedTuple):
     """Noisy rows `[regions, sizes]` of numbers of groups, and those of the regions' parents.
 
     `noise` is the variance of the noise, `[sizes]`, or a row for each region. Each of the `kinds` (categories) has the
-    same number of regions, one kind after another.
+    same number of regions, one kind after another. The rows are `at_least` counts or, if `cells` is given, counts of
+    single sizes; then a known sum of so many noisy numbers has been taken into account.
     """
 
     noisy: Floats
@@ -74,6 +82,7 @@ class MeasuredRows(NamedTuple):
     above: Floats
     groups_above: Floats
     kinds: int = 1
+    cells: int | None = None
 
 
 def shrink_rows(
@@ -85,13 +94,13 @@ def shrink_rows(
     it may be visible only in the sum over kinds. With `apart_as_true`, rows stay as different as the fit says the truth
     is.
     """
-    noisy, noise, groups, above, groups_above, kinds = rows
+    noisy, noise, groups, above, groups_above, kinds, cells = rows
     regions, sizes = noisy.shape
     noise = _at_least_some(noise, noisy.shape)
     if not can_shrink(sizes):
         return Shrinkage(noisy, noise, 0.0)
     share = groups / np.maximum(groups_above, 1.0)
-    fits, common = _put_together(noise, groups, above, share, kinds), None
+    fits, common = _put_together(noise, groups, above, share, kinds, cells), None
     if in_common and kinds > 1 and regions // kinds < _enough(sizes):
         common = _in_common(noisy - share[:, None] * above, noise, groups, fits, kinds)
 
@@ -111,10 +120,10 @@ def shrink_rows(
         drawn, beyond = _beyond_chance(together, own)
         signals = drawn + beyond
         gains = np.linalg.solve(signals + _noises_beside(signals, together), signals)
-        left = np.clip(np.diagonal(gains, axis1=1, axis2=2), LEAST_LEFT, 1.0)
+        left = np.stack([_variance_left(gain, one) for gain, one in zip(gains, together, strict=True)])
         left[left >= WORTH_IT] = 1.0
         for one, difference, signal, gain, rest in zip(together, own, signals, gains, left, strict=True):
-            pull = _root_of_gain(signal, one.noise) if apart_as_true else gain
+            pull = _root_of_gain(signal, one.noise, one.tied) if apart_as_true else gain
             mean[one.members] += np.where(rest < 1.0, difference @ pull - difference, 0.0)
             variance[one.members] *= rest
             taken += len(one.members) * float(np.mean(1.0 - rest))
@@ -138,7 +147,9 @@ def _enough(sizes: int) -> int:
     return max(FEWEST_REGIONS, REGIONS_PER_SIZE * sizes)
 
 
-def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, kinds: int) -> list[list[_Alike]]:
+def _put_together(
+    noise: Floats, groups: Floats, above: Floats, share: Floats, kinds: int, cells: int | None
+) -> list[list[_Alike]]:
     """Return groups of regions whose variation beyond chance is fitted together.
 
     Kinds differ in shape and in how similar their regions are, so each kind with enough regions is fitted separately;
@@ -147,15 +158,17 @@ def _put_together(noise: Floats, groups: Floats, above: Floats, share: Floats, k
     regions, sizes = noise.shape
     enough, each = _enough(sizes), regions // kinds
     free = groups * np.clip(1.0 - share, 0.0, 1.0)
+    tied = 0.0 if cells is None else (1 - RIDGE) / cells
     found: list[list[_Alike]] = []
     for kind in range(kinds):
         own = kind * each + np.flatnonzero(groups[kind * each : (kind + 1) * each] > 0)
         if not len(own):
             continue
         common = np.clip(share[own] @ above[own] / groups[own].sum(), 0.0, 1.0)
-        chance = np.minimum.outer(common, common) - np.outer(common, common)
+        both = np.minimum.outer(common, common) if cells is None else np.diag(common)  # that a group is in both of two
+        chance = both - np.outer(common, common)
         found += [
-            [_Alike(some, free[some].mean() * chance, noise[some].mean(axis=0)) for some in lot]
+            [_Alike(some, free[some].mean() * chance, noise[some].mean(axis=0), tied) for some in lot]
             for lot in _alike(groups, noise, own, enough)
         ]
     return [[one for lot in found for one in lot]] if found and each < enough else found
@@ -171,13 +184,26 @@ def _beyond_chance(together: Sequence[_Alike], own: Sequence[Floats]) -> tuple[F
 
 
 def _noises_beside(signals: Floats, together: Sequence[_Alike]) -> Floats:
-    return np.stack([_noise_beside(signal, one.noise) for signal, one in zip(signals, together, strict=True)])
+    return np.stack([_noise_beside(signal, one.noise, one.tied) for signal, one in zip(signals, together, strict=True)])
 
 
-def _noise_beside(signal: Floats, noise: Floats) -> Floats:
+def _noise_beside(signal: Floats, noise: Floats, tied: float = 0.0) -> Floats:
     """Return the covariance of noise with these variances, large enough to invert its sum with the signal's."""
-    found: Floats = np.diag(np.maximum(noise, LEAST_RATIO * float(np.diagonal(signal).max(initial=0.0))))
+    least = LEAST_RATIO * float(np.diagonal(signal).max(initial=0.0))
+    found: Floats = np.diag(np.maximum(noise, least))
+    if tied:
+        deviation = np.sqrt(np.diagonal(found))
+        found += least * np.eye(len(noise)) - tied * np.outer(deviation, deviation)
     return found
+
+
+def _variance_left(gain: Floats, one: _Alike) -> Floats:
+    """Return the diagonal of the remaining covariance N (V + N)⁻¹ V relative to that of the noise's N."""
+    left = np.diagonal(gain)
+    if one.tied:
+        deviation = np.sqrt(one.noise)
+        left = (left - one.tied * (deviation @ gain) / deviation) / (1 - one.tied)
+    return np.clip(left, LEAST_LEFT, 1.0)
 
 
 def _in_common(apart: Floats, noise: Floats, groups: Floats, fits: Sequence[list[_Alike]], kinds: int) -> Floats:
@@ -190,7 +216,8 @@ def _in_common(apart: Floats, noise: Floats, groups: Floats, fits: Sequence[list
     chances = np.zeros((*sums.shape, sums.shape[1]))
     for one in (one for fit in fits for one in fit):
         chances[one.members % len(sums)] += one.chance
-    regions = [_Alike(np.array([at]), chances[at], noises[at]) for at in np.flatnonzero(counts > 0)]
+    tied = fits[0][0].tied if fits else 0.0
+    regions = [_Alike(np.array([at]), chances[at], noises[at], tied) for at in np.flatnonzero(counts > 0)]
     if not regions:
         return np.zeros_like(apart)
     drawn, beyond = _beyond_chance(regions, [sums[one.members] for one in regions])
@@ -203,12 +230,12 @@ def _in_common(apart: Floats, noise: Floats, groups: Floats, fits: Sequence[list
     return found
 
 
-def _root_of_gain(signal: Floats, noise: Floats) -> Floats:
+def _root_of_gain(signal: Floats, noise: Floats, tied: float = 0.0) -> Floats:
     """Return A with A² = (V + N)⁻¹ V and Aᵀ (V + N) A = V.
 
     With V + N = R Rᵀ and R⁻¹ V R⁻ᵀ = Q μ Qᵀ, A is R⁻ᵀ Q √μ Qᵀ Rᵀ.
     """
-    root = np.linalg.cholesky(signal + _noise_beside(signal, noise))
+    root = np.linalg.cholesky(signal + _noise_beside(signal, noise, tied))
     values, directions = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, signal).T))
     inner = (directions * np.sqrt(np.clip(values, 0.0, 1.0))) @ directions.T
     found: Floats = np.linalg.solve(root.T, inner @ root.T)

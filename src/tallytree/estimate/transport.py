@@ -38,6 +38,7 @@ import numpy as np
 
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.kernels import blocks, in_threads, kernel
+from tallytree.core.progress import Tell, nobody
 from tallytree.domain.hierarchy import Hierarchy
 
 MOST_TURNS = 100
@@ -87,8 +88,48 @@ def allocate_tables(mean: Floats, variance: Floats, tree: Hierarchy, sums: Integ
     return values
 
 
+def allocate_counts(
+    mean: Floats,
+    deviation: Floats,
+    tree: Hierarchy,
+    totals: Integers,
+    *,
+    top: Integers | None = None,
+    through: int | None = None,
+    tell: Tell = nobody,
+) -> Integers:
+    """Return counts `[regions, sizes]` near `mean`: 0 or more, adding up, each row with its region's total.
+
+    The totals add up. The counts of a family are the table of its children by size that is nearest in squares of
+    standard deviations, with the children's totals and the parent's counts as its sums. `top`, `through` and `tell` are
+    those of `allocation.allocate_rows`.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "NY"]}, ["state"])
+    >>> allocate_counts(np.array([[6.2, 5.0], [2.4, 3.0], [3.1, -2.0]]), np.ones((3, 2)), tree, np.array([10, 7, 3]))
+    array([[6, 4],
+           [3, 4],
+           [3, 0]])
+    """
+    through = tree.depth - 1 if through is None else through
+    values = np.empty((tree.level_slice(through).stop, mean.shape[1]), dtype=np.int64)
+    if top is None:
+        top = np.empty((1, mean.shape[1]), dtype=np.int64)
+        _allocate_row(mean[0].copy(), 1.0 / deviation[0] ** 2, int(totals[0]), top[0])
+    values[: len(top)] = top
+    for level in range(int(np.searchsorted(tree.level_starts, len(top))) - 1, through):
+        parents, below = tree.level_slice(level), tree.level_slice(level + 1)
+        starts = tree.child_starts[parents.start : parents.stop + 1] - below.start
+        target, weight = (np.ascontiguousarray(each[below].T)[..., np.newaxis] for each in (mean, deviation))
+        sums = _Sums(totals[below, np.newaxis], np.ascontiguousarray(values[parents].T)[..., np.newaxis], starts)
+        found, count = np.empty(target.shape, np.int64), parents.stop - parents.start
+        work = partial(_allocate_level, target, 1.0 / weight**2, sums, found)
+        in_threads(work, blocks(count, max(1, count // 16)), tell if level == tree.depth - 2 else nobody)
+        values[below] = found[..., 0].T
+    return values
+
+
 class _Sums(NamedTuple):
-    """The sums that the tables of a level keep."""
+    """The sums that the tables of a level keep: one table for each parent and the last axis."""
 
     rows: Integers  # `[regions, sizes]`, over all categories
     columns: Integers  # `[categories, parents, sizes]`

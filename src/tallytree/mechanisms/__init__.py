@@ -19,7 +19,6 @@ with `ROWS`, to be added to the list below. `ALIASES` has the papers' symbols.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -34,6 +33,7 @@ from tallytree.mechanisms.budget_allocation import Shares
 from tallytree.mechanisms.count_of_counts import LEAVES_METHOD
 from tallytree.mechanisms.mechanism import Estimate, Mechanism, check_range
 from tallytree.mechanisms.noise_choice import choose_noise
+from tallytree.mechanisms.settings import estimates_counts, leans_to_at_least, noise_ratio
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.measurements import BESIDE_SIZES, Measurements
 from tallytree.privacy.neighbours import Neighbours, View
@@ -74,10 +74,15 @@ ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
     "BU": ("bottom-up", {}),
 }
 AUTO = (
-    "tallytree for entities; for groups, or entities with large quantities, joint-counts with public totals and "
-    "pgsr-hierarchical-dp with private ones; with a public prior, the mechanism with the smallest predicted error"
+    "tallytree; for groups, or entities with large quantities, with more than 64 sizes or a category that members "
+    "decide, joint-counts with public totals and pgsr-hierarchical-dp with private ones; with a public prior, the "
+    "mechanism with the smallest predicted error"
 )
-NEAREST: dict[View, str] = {"counts": "pgsr-hierarchical-dp", "at_least": "pgsr-cumulative-dp"}
+NEAREST: dict[View, str] = {
+    "counts": "pgsr-hierarchical-dp",
+    "counts_total": "pgsr-hierarchical-dp",
+    "at_least": "pgsr-cumulative-dp",
+}
 
 
 def mechanism_named(name: str) -> Mechanism:
@@ -98,39 +103,18 @@ def aliases_of(mechanism: Mechanism) -> list[str]:
 def choose(mechanism: str | Mechanism, neighbours: Neighbours, options: Mapping[str, Any] | None = None) -> Mechanism:
     """Return a mechanism to release with, by name or as given; refuse one that these data or this unit rule out.
 
-    `auto` decides from public facts alone: `tallytree` where `leans_to_at_least` says so, otherwise counts, jointly
-    with every region's total where totals are public. (Where there is a public prior, predicted errors decide instead:
-    `planning.report.choose_by_prediction`.)
+    `auto` decides from public facts alone: `tallytree`, unless counts of single sizes have less noise and `tallytree`
+    cannot estimate them. Then it is counts, jointly with every region's total where totals are public. (Where there is
+    a public prior, predicted errors decide instead: `planning.report.choose_by_prediction`.)
     """
     if mechanism == "auto":
         counts = "joint-counts" if neighbours.public_totals else "pgsr-hierarchical-dp"
-        mechanism = "tallytree" if leans_to_at_least(neighbours) else counts
+        mechanism = "tallytree" if leans_to_at_least(neighbours) or estimates_counts(neighbours) else counts
     chosen = mechanism if isinstance(mechanism, Mechanism) else mechanism_named(mechanism)
     if options:
         chosen = chosen.configured(options)
     chosen.check(neighbours)
     return chosen
-
-
-def leans_to_at_least(neighbours: Neighbours) -> bool:
-    """Return whether noisy `at_least` counts are more precise than noisy counts, as estimates of `at_least` counts."""
-    survival = neighbours.sensitivity("at_least", summed=True).l1
-    return survival < neighbours.sensitivity("counts").l1 or noise_ratio(neighbours) > 1
-
-
-def noise_ratio(neighbours: Neighbours) -> float:
-    """Return how many times the noise of measured `at_least` counts those have that are derived from noisy counts.
-
-    Let one entity change `at_least` counts by a and counts by c in all (L1), so that numbers have noise of variance a²
-    v and c² v. An `at_least` count derived from counts is the sum of those from its size up, about K/2 of them on
-    average: c² v K/2. If the total is public, it can also be the total less those below. The best combination has about
-    c² v K/6 on average, like a bridge tied at both ends. So counts are better from a² = c² K/2, or c² K/6, on. That is
-    the case if an entity may add much to its group, and for entire groups, which change all K `at_least` counts.
-    """
-    survival = neighbours.sensitivity("at_least", summed=True).l1
-    counts = neighbours.sensitivity("counts").l1
-    added = 6 if neighbours.public_totals else 2
-    return math.sqrt(neighbours.max_size * counts**2 / (added * survival**2))
 
 
 def prepare(

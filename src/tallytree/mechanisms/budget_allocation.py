@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import exp, expm1, inf, sqrt
+from math import exp, expm1, fsum, inf, log, sqrt
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -44,6 +44,9 @@ Shares = Mapping[str, Number] | Sequence[Number] | EitherWay
 Priority = Literal["upper", "balanced", "leaves"]
 
 PARTS = 100  # parts of the budget
+MOST_EXCHANGED = 8  # likewise, where exchanges begin from several points
+PARTS_EACH = 128  # parts of each level's equal share, where many of them move at a time
+LEAVES_WEIGHT = 0.65
 POWER = 4  # the power of the ratios that are added up
 MOST_LEVELS = 16  # with more levels, the search would take seconds
 STEPS = (1, 2, 4, 8)  # parts that move between levels at a time
@@ -166,6 +169,62 @@ def _balanced(regions: tuple[int, ...], budget: Budget) -> tuple[int, ...]:
         if least < found[0] * (1 - NEGLIGIBLE):
             found = least, shares
     return found[1]
+
+
+def capped_shares(hierarchy: Hierarchy, budget: Budget, sensitivity: Sensitivity, cap: float) -> list[int]:
+    """Return shares from the top level down, as proportions, for rows of counts: see `_capped`.
+
+    >>> tree = Hierarchy.from_levels({"state": ["GA", "GA", "NY", "NY"], "county": list("abcd")}, ["state", "county"])
+    >>> capped_shares(tree, Budget(epsilon=1), Sensitivity(2, 2), 1.0)
+    [0, 0, 384]
+    """
+    depth = hierarchy.depth
+    if depth == 1 or depth > MOST_EXCHANGED:
+        return [1] * depth
+    regions = tuple(int(count) for count in np.diff(hierarchy.level_starts))
+    return list(_capped(regions, budget, sensitivity, cap))
+
+
+@lru_cache(maxsize=256)
+def _capped(regions: tuple[int, ...], budget: Budget, sensitivity: Sensitivity, cap: float) -> tuple[int, ...]:
+    """Return the shares with the least weighted mean of log errors, such that no upper level exceeds the cap.
+
+    An error is relative to that of equal shares. The leaves have the weight `LEAVES_WEIGHT`, the upper levels together
+    the rest. An upper level may have at most `cap` times the error of equal shares. From several starting points, parts
+    move between two levels as long as that gains: many at first, then fewer.
+    """
+    depth, noise = len(regions), _noise(budget, sensitivity)
+    alike = level_errors(regions, noise, [1 / depth] * depth)
+
+    def cost(shares: Sequence[int]) -> tuple[float, float]:
+        errors = level_errors(regions, noise, [share / (depth * PARTS_EACH) for share in shares])
+        ratios = [error / usual for error, usual in zip(errors, alike, strict=True)]
+        beyond = sum(max(0.0, log(ratio / cap)) for ratio in ratios[:-1])
+        upper = fsum(map(log, ratios[:-1])) / (depth - 1)
+        return beyond, LEAVES_WEIGHT * log(ratios[-1]) + (1 - LEAVES_WEIGHT) * upper
+
+    even = (PARTS_EACH,) * depth
+    pairs = [(one, other) for one in range(depth) for other in range(depth) if one != other]
+    best: tuple[tuple[float, float], tuple[int, ...]] = (cost(even), even)
+    without = [(one, other) for one in range(depth - 1) for other in {one + 1, depth - 1}]  # a level, for another
+    for beginning in [even, *(_moved(even, *pair, PARTS_EACH) for pair in without)]:
+        shares, least, step = beginning, cost(beginning), PARTS_EACH // 2
+        while step:
+            moves = [_moved(shares, *pair, step) for pair in pairs if shares[pair[0]] >= step + (pair[0] == depth - 1)]
+            value, better = min(((cost(one), one) for one in moves), default=(least, shares))
+            if value[0] < least[0] - NEGLIGIBLE or (value[0] <= least[0] and value[1] < least[1] - NEGLIGIBLE):
+                least, shares = value, better
+            else:
+                step //= 2
+        best = min(best, (least, shares))
+    return best[1]
+
+
+def _moved(shares: tuple[int, ...], level: int, to: int, parts: int) -> tuple[int, ...]:
+    """Return the shares after parts moved from one level to another."""
+    moved = list(shares)
+    moved[level], moved[to] = moved[level] - parts, moved[to] + parts
+    return tuple(moved)
 
 
 def _changed(shares: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -53,7 +53,12 @@ METHODS = {
     "sorted-sizes-l1": Method("Hg", "sorted_sizes", 1, 1),
     "naive": Method("H", "counts", 2, 0),
 }
-LEAVES_METHOD: dict[View, str] = {"at_least": "cumulative", "sorted_sizes": "sorted-sizes", "counts": "naive"}
+LEAVES_METHOD: dict[View, str] = {
+    "at_least": "cumulative",
+    "sorted_sizes": "sorted-sizes",
+    "counts": "naive",
+    "counts_total": "naive",
+}
 MATCHED = tuple(name for name in METHODS if name != "naive")
 
 _COC = "Kuo, Chiu, Kifer, Hay, Machanavajjhala: Differentially Private Hierarchical Count-of-Counts Histograms (2018)"
@@ -269,17 +274,17 @@ def by_leaves(settings: Settings, measurements: Measurements) -> Estimate:
     parts = [part for part in parts if part.level == last]
     if parts and parts[0].sizes is not None:
         leaves, words = _from_bands(parts, measurements), "each leaf is estimated from its bands of sizes"
-    elif parts and parts[0].view == "counts" and measurements.known_totals is None:
-        leaves, words = (
-            np.maximum(parts[0].values, 0).astype(np.int64),
-            "each leaf's own estimate is optimal",
-        )
     else:
-        part = measurements.on_level(last)
-        leaves, words = (
-            _alone(part, _method(part, settings.method), measurements),
-            "each leaf's own estimate is optimal",
-        )
+        words = "each leaf's own estimate is optimal"
+        if parts and parts[0].view in ("counts", "counts_total"):
+            counts = parts[0].values[:, : measurements.columns("counts")]
+            part = replace(parts[0], view="counts", values=counts)
+        else:
+            part = measurements.on_level(last)
+        if part.view == "counts" and measurements.known_totals is None:
+            leaves = np.maximum(part.values, 0).astype(np.int64)
+        else:
+            leaves = _alone(part, _method(part, settings.method), measurements)
     if measurements.listed_totals is not None:
         leaves = _with_listed(leaves, measurements)
         words += ", moved to keep the public totals over all categories"

@@ -34,7 +34,7 @@ GRAND_TOTAL = "regions add up; the grand total where it is public (other totals 
 ALL_TOTALS = "regions add up; every region's total where totals are public"
 LARGEST_DRAW = 40  # scales
 LARGEST_FLOAT = Fraction(10**300)  # larger noise counts as infinite
-NOT_FOR_DESCRIPTION = ("estimate", "certified", "settings", "unplanned")
+NOT_FOR_DESCRIPTION = ("estimate", "certified", "settings", "unplanned", "relation")
 
 
 @dataclass(frozen=True, eq=False)

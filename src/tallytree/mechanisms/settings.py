@@ -6,6 +6,7 @@ size (`privacy.plan.Plan`), so each band allocates the entire budget. A band may
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -17,15 +18,19 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.mechanisms.budget_allocation import level_shares
 from tallytree.mechanisms.mechanism import read_share
 from tallytree.privacy.budget import exact
+from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.plan import Band
 
-Leaves = Literal["at_least", "beliefs", "lists"]
+Leaves = Literal["at_least", "beliefs", "lists", "counts", "counts_total"]
 FORM = "a list such as [{to = 3, shares = [1, 1, 3]}, {shares = [4, 4, 1]}]"
 LISTS: Leaves = "lists"
 BELIEFS: Leaves = "beliefs"
 AT_LEAST: Leaves = "at_least"
+COUNTS: Leaves = "counts"
+COUNTS_TOTAL: Leaves = "counts_total"  # what counts are where totals are private
 SIZES_PER_GROUP = 4  # with fewer groups in a leaf than a largest size divided by this, lists are measured
 FEWEST_SIZES = 40  # with a smaller largest size lists hardly pay, even with few groups
+MOST_COUNTED = 64  # with a larger largest size, tables of counts take long, and nothing is shrunk
 MOST_STATES = 1 << 26  # the most sizes × groups of a leaf that a posterior of counts may have
 
 
@@ -72,6 +77,33 @@ def choose_leaves(groups: float, most_groups: int, sizes: int) -> Leaves:
         return LISTS
     many = sizes >= FEWEST_SIZES and groups <= SIZES_PER_GROUP * sizes and most_groups * sizes <= MOST_STATES
     return BELIEFS if many else AT_LEAST
+
+
+def estimates_counts(neighbours: Neighbours) -> bool:
+    """Return whether `tallytree` measures counts by default: they have less noise, and it can estimate them."""
+    possible = neighbours.max_size <= MOST_COUNTED and not neighbours.categories.members_decide
+    return possible and not leans_to_at_least(neighbours)
+
+
+def leans_to_at_least(neighbours: Neighbours) -> bool:
+    """Return whether noisy `at_least` counts are more precise than noisy counts, as estimates of `at_least` counts."""
+    survival = neighbours.sensitivity("at_least", summed=True).l1
+    return survival < neighbours.sensitivity("counts").l1 or noise_ratio(neighbours) > 1
+
+
+def noise_ratio(neighbours: Neighbours) -> float:
+    """Return how many times the noise of measured `at_least` counts those have that are derived from noisy counts.
+
+    Let one entity change `at_least` counts by a and counts by c in all (L1), so that numbers have noise of variance a²
+    v and c² v. An `at_least` count derived from counts is the sum of those from its size up, about K/2 of them on
+    average: c² v K/2. If the total is public, it can also be the total less those below. The best combination has about
+    c² v K/6 on average, like a bridge tied at both ends. So counts are better from a² = c² K/2, or c² K/6, on. That is
+    the case if an entity may add much to its group, and for entire groups, which change all K `at_least` counts.
+    """
+    survival = neighbours.sensitivity("at_least", summed=True).l1
+    counts = neighbours.sensitivity("counts").l1
+    added = 6 if neighbours.public_totals else 2
+    return math.sqrt(neighbours.max_size * counts**2 / (added * survival**2))
 
 
 def read_option(option: str, value: Any) -> Any:

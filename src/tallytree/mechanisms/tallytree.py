@@ -1,5 +1,9 @@
 """`tallytree`: the default mechanism, estimated from the top down, with leaves shrunk towards the shapes around them.
 
+The neighbour relation decides the view. If an entity is protected, mostly `at_least` counts have less noise. If a whole
+group is protected, counts of single sizes have less, and they are measured with their total on every level that has a
+share. The estimate is the same for both views (`measured_rows`). What follows is about `at_least` counts and lists.
+
 *Dense* regions (many groups, few sizes) are measured by `at_least` counts on every level that has a share. Estimates
 are unbiased from below (`subtree_estimates`) and become integers from the root down (`allocation`). Leaves are shrunk
 towards their parents' shapes if that lowers the error (`shrinkage`). *Sparse* regions (fewer groups than sizes) are
@@ -14,9 +18,10 @@ groups and a long sparse tail, that can be `at_least` up to a size and lists of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from math import sqrt
 from typing import ClassVar
 
 from tallytree.core.arrays import Integers
@@ -27,6 +32,7 @@ from tallytree.mechanisms.budget_allocation import (
     EitherWay,
     Shares,
     balanced_shares,
+    capped_shares,
     choose_shares,
     hardly_noisy,
     level_shares,
@@ -37,8 +43,11 @@ from tallytree.mechanisms.mechanism import ALL_TOTALS, Estimate, Mechanism, Opti
 from tallytree.mechanisms.settings import (
     AT_LEAST,
     BELIEFS,
+    COUNTS,
+    COUNTS_TOTAL,
     FEWEST_SIZES,
     LISTS,
+    MOST_COUNTED,
     MOST_STATES,
     SIZES_PER_GROUP,
     Division,
@@ -46,17 +55,19 @@ from tallytree.mechanisms.settings import (
     Settings,
     choose_leaves,
     divisions,
+    estimates_counts,
     read_option,
     up_to,
 )
 from tallytree.mechanisms.topdown_estimate import estimate_top_down, simulate_truths
 from tallytree.privacy.budget import Budget, Number
 from tallytree.privacy.measurements import FirstStageFacts, Measurements
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, View
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, Sensitivity, View
 from tallytree.privacy.plan import BranchRule, MeasurementQuery, Plan
 
 ALL_SHARE = Fraction(3, 10)  # of the budget, for the sums over categories that members decide
 USUAL = Settings()
+MOST_LOST = 1.05  # of counts with public totals: an upper level's error, relative to that of equal shares
 FIRST_SHARE = Fraction(1, 50)  # of the budget, for private totals that choose between lists and at_least
 
 
@@ -67,6 +78,7 @@ class Tallytree(Optioned):
     keeps_listed: ClassVar[bool] = True
 
     settings: Settings = USUAL
+    relation: Neighbours | None = None  # of the data that it was suited to
     read_option = staticmethod(read_option)
 
     @property
@@ -80,8 +92,11 @@ class Tallytree(Optioned):
         if self.settings.leaves is None:
             return (
                 "at_least, on every level; or sorted sizes of the lowest level, with at_least at the top, where groups "
-                "are few; totals of the lowest level before that, if the choice depends on them and they are private"
+                "are few; totals of the lowest level before that, if the choice depends on them and they are private; "
+                "counts with their total, on every level that has a share, where they have less noise than at_least"
             )
+        if self.settings.leaves in (COUNTS, COUNTS_TOTAL):
+            return f"{self.settings.leaves}, on every level that has a share"
         if self.settings.leaves == LISTS:
             return "sorted sizes of the lowest level; at_least on upper levels that have a share"
         return "at_least, on every level that has a share"
@@ -95,7 +110,11 @@ class Tallytree(Optioned):
         many sizes as groups, `at_least` counts are measured and estimated by their posterior, like lists. Without
         public totals, no public fact decides. If sizes are few, lists would not pay, so `at_least` counts are measured.
         Otherwise totals are measured first, and the same rule uses them.
+
+        Where counts of single sizes have less noise than `at_least` counts (`estimates_counts`), all levels measure
+        counts, with their total where it is private.
         """
+        self = replace(self, relation=neighbours)
         if self.settings.bands is not None:
             self = self.set(bands=up_to(self.settings.bands, neighbours.max_size))
         if neighbours.categories.members_decide:
@@ -108,6 +127,10 @@ class Tallytree(Optioned):
                     f"`beliefs` need a state for each number of groups and each size, here up to {most:,} × "
                     f'{neighbours.max_size:,} in one leaf, more than {MOST_STATES:,}; say leaves = "at_least"'
                 )
+        if self.settings.leaves == COUNTS or (
+            estimates_counts(neighbours) and not any(self.settings._replace(borrow=False))
+        ):
+            return self.set(leaves=COUNTS if neighbours.public_totals else COUNTS_TOTAL)
         if self.settings.leaves is not None:
             return self
         besides = self.settings.entities_share is not None or self.settings.all_share is not None
@@ -130,6 +153,7 @@ class Tallytree(Optioned):
         if self.settings.bands is not None:
             up_to(self.settings.bands, neighbours.max_size)
         check_by_category(neighbours, self.settings, self._leaves_by_band)
+        check_counts(neighbours, self.settings, self._leaves_by_band)
         if self.settings.entities_share is not None and (
             self.settings.bands is not None or {LISTS, BELIEFS} & set(self._leaves_by_band) or share is not None
         ):
@@ -166,7 +190,7 @@ class Tallytree(Optioned):
             return choose_shares(hierarchy, shares, priority)
 
         def divided(way: Leaves) -> tuple[Fraction, ...]:
-            given = _by_priority(hierarchy, priority or "balanced", way, budget)
+            given = _by_priority(hierarchy, priority or "balanced", way, budget, self.relation)
             return level_shares(hierarchy, given, some_without=True)
 
         if self.settings.lists_below is not None:
@@ -236,19 +260,23 @@ def _queries(every: Sequence[Division], ways: Sequence[Leaves | None], left: Fra
     if any(one.shares[-1] == 0 for one in every):
         raise BudgetError("the lowest level must have a share: all other levels are sums of it")
     return tuple(
-        MeasurementQuery(
-            "sorted_sizes" if way == LISTS and level == len(one.shares) - 1 else "at_least",
-            level,
-            share * left,
-            one.band,
-        )
+        MeasurementQuery(_view(way, lowest=level == len(one.shares) - 1), level, share * left, one.band)
         for one, way in zip(every, ways, strict=True)
         for level, share in enumerate(one.shares)
         if share
     )
 
 
-def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, budget: Budget) -> Sequence[Number]:
+def _view(way: Leaves | None, *, lowest: bool) -> View:
+    """Return the view of a level, given how leaves are measured."""
+    if way == "counts" or way == "counts_total":
+        return way
+    return "sorted_sizes" if way == LISTS and lowest else "at_least"
+
+
+def _by_priority(
+    hierarchy: Hierarchy, priority: str, leaves: Leaves | None, budget: Budget, relation: Neighbours | None = None
+) -> Sequence[Number]:
     """Return shares from the top level down.
 
     `balanced` is what `mechanisms.budget_allocation` finds. With lists the root has a fifth, to correct the sums of the
@@ -257,10 +285,16 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
     between root and leaves are shrunk too, and the root, which adds up the noise of all categories, would have the
     largest error with less.
     """
+    if leaves in (COUNTS, COUNTS_TOTAL) and priority == "balanced":
+        sensitivity = Sensitivity(2, 2) if relation is None else relation.sensitivity("counts")
+        cap = MOST_LOST
+        if leaves == COUNTS_TOTAL:  # the measured total lowers all variances by this factor
+            cap = 1.0 if relation is None else sqrt(1 + 1 / relation.max_size)
+        return capped_shares(hierarchy, budget, sensitivity, cap)
     if hierarchy.by.columns:  # the sum over all categories at its root is the sum of theirs
         even = priority == "balanced" and leaves not in (LISTS, BELIEFS)
         regions = hierarchy.regions
-        return [0, *([1] * regions.depth if even else _by_priority(regions, priority, leaves, budget))]
+        return [0, *([1] * regions.depth if even else _by_priority(regions, priority, leaves, budget, relation))]
     depth = hierarchy.depth
     if depth == 1:
         return [1]
@@ -275,6 +309,24 @@ def _by_priority(hierarchy: Hierarchy, priority: str, leaves: Leaves | None, bud
     if priority == "leaves":
         return [9] + [1] * (depth - 2) + [100 - 9 - (depth - 2)] if depth <= 12 else [1] * (depth - 1) + [9 * depth]
     return balanced_shares(hierarchy, budget)
+
+
+def check_counts(neighbours: Neighbours, settings: Settings, ways: Sequence[Leaves | None]) -> None:
+    """Refuse options that cannot be combined with counts of single sizes."""
+    if not {COUNTS, COUNTS_TOTAL} & set(ways):
+        return
+    beside = settings._replace(leaves=None, borrow=False)
+    if any(beside) or neighbours.categories.members_decide:
+        raise SpecError(
+            "counts of single sizes are measured alone, with the same noise for all sizes: leave out bands, "
+            "totals_share, lists_below, entities_share, all_share and categories that members decide, or say "
+            'leaves = "at_least"'
+        )
+    if neighbours.max_size > MOST_COUNTED:
+        raise SpecError(
+            f"counts of single sizes are estimated up to max_size = {MOST_COUNTED}, and it is {neighbours.max_size:,}; "
+            'say leaves = "at_least", or use pgsr-hierarchical-dp'
+        )
 
 
 def check_by_category(neighbours: Neighbours, settings: Settings, ways: Sequence[Leaves | None]) -> None:
@@ -324,7 +376,7 @@ ROWS: Sequence[Mechanism] = (
         estimate=partial(estimate_top_down, USUAL),
         takes=Settings._fields,
         cost="a few times the noise-sampling time; lists take groups × sizes steps",
-        use="entities as the privacy unit",
+        use="entities, or whole groups with up to 64 sizes, as the privacy unit",
         keeps=ALL_TOTALS,
         keeps_totals=True,
     ),

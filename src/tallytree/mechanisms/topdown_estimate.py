@@ -43,6 +43,7 @@ from tallytree.mechanisms.measured_leaves import (
     weigh_totals,
     with_totals,
 )
+from tallytree.mechanisms.measured_rows import Rows, add_up_sizes, noisy_rows
 from tallytree.mechanisms.mechanism import Estimate
 from tallytree.mechanisms.settings import BELIEFS, Settings, choose_leaves
 from tallytree.privacy.measurements import FirstStageFacts, Measurements
@@ -64,13 +65,13 @@ def estimate_top_down(settings: Settings, measurements: Measurements, tell: Tell
     measurements = _with_listed(measurements)
     lists = _has_lists(measurements)
     if lists or _reads_posterior(settings, measurements):
-        values, words = _from_posterior(settings, measurements)
+        counts, words = _from_posterior(settings, measurements)
     else:
-        values, words = _from_at_least(settings, measurements, tell=tell)
+        counts, words = _from_rows(settings, measurements, tell=tell)
     if settings.lists_below is not None:
         chosen = "as decided by the numbers of groups measured first"
         words += f"; {'lists were' if lists else 'at_least was'} measured, {chosen}"
-    return _estimate(measurements, values, words)
+    return _estimate(counts, words)
 
 
 def _unbiased(measurements: Measurements, view: View = "at_least") -> tuple[Floats, Floats]:
@@ -96,14 +97,13 @@ def _with_sums_besides(settings: Settings, measurements: Measurements) -> Estima
     if not measurements.hierarchy.by.members_decide:
         measurements = _with_listed(measurements)
         known = estimate_details(measurements, noisy_values(measurements), noisy_values(over))
-        return _estimate(measurements, *_from_at_least(settings, measurements, known))
+        return _estimate(*_from_rows(settings, measurements, known))
     sums = estimate_sums(measurements, _unbiased(over))
-    return allocate_categories(measurements, _estimate(over, *_from_at_least(settings, over, sums)))
+    return allocate_categories(measurements, _estimate(*_from_rows(settings, over, sums)))
 
 
-def _estimate(measurements: Measurements, values: Integers, words: str) -> Estimate:
-    words = f"integers estimated from the top down, level by level; {words}"
-    return Estimate(_counts_of(measurements, values), words)
+def _estimate(counts: Integers, words: str) -> Estimate:
+    return Estimate(counts, f"integers estimated from the top down, level by level; {words}")
 
 
 def _counts_of(measurements: Measurements, values: Integers) -> Integers:
@@ -117,11 +117,15 @@ def _with_listed(measurements: Measurements) -> Measurements:
     """Return measurements with integer numbers of groups by category, if those over all categories are public."""
     if measurements.listed_totals is None:
         return measurements
-    totals = allocate_listed(*_unbiased(measurements), measurements.hierarchy, measurements.listed_totals)
+    tree, (values, noise, cells) = measurements.hierarchy, noisy_rows(measurements)
+    mean, variance = subtree_estimates(values, noise, tree)
+    if cells is not None:
+        mean, variance = add_up_sizes(mean, variance, cells)
+    totals = allocate_listed(mean, variance, tree, measurements.listed_totals)
     return replace(measurements, first_stage=FirstStageFacts(totals))
 
 
-def _from_at_least(
+def _from_rows(
     settings: Settings,
     measurements: Measurements,
     known: tuple[Floats, Floats] | None = None,
@@ -129,12 +133,12 @@ def _from_at_least(
     apart_as_true: bool = False,
     tell: Tell = nobody,
 ) -> tuple[Integers, str]:
-    """Return integer rows, from `known` means and variances `[regions, sizes]` or, if None, those of `at_least`.
+    """Return counts, from `known` means and variances `[regions, sizes]` of rows or, if None, from the measured rows.
 
     The part of the work of each step (`AT`) was measured on eight million cells; it is less if steps are left out.
     """
-    tree, totals = measurements.hierarchy, measurements.known_totals
-    values, noise = with_totals(measurements, *noisy_values(measurements))
+    tree = measurements.hierarchy
+    values, noise, cells = noisy_rows(measurements)
     mean, variance = subtree_estimates(values, noise, tree) if known is None else known
     summed = any(part.view == "entities" for part in measurements.measured)
     if summed:
@@ -147,31 +151,34 @@ def _from_at_least(
         leaves = tree.level_slice(tree.depth - 1)
         noisy = mean[leaves], np.broadcast_to(noise[-1], mean[leaves].shape)
         mean, variance = sharp
-    deviation = np.sqrt(variance, out=variance)
+    rows = Rows.of(mean, np.sqrt(variance, out=variance), tree, measurements.known_totals, cells)
+
+    def counted(values: Integers, words: str) -> tuple[Integers, str]:
+        return (values if cells is not None else _counts_of(measurements, values)), words
+
     if summed:
-        words = "rows are shifted to match the measured numbers of entities; leaves are not shrunk"
-        return allocate_rows(mean, deviation, tree, totals), words
-    if tree.by.columns and known is None and np.isinf(noise[0]).all():
-        mean[0] = estimate_root(mean, deviation, tree, totals)
+        return counted(
+            rows.allocate(), "rows are shifted to match the measured numbers of entities; leaves are not shrunk"
+        )
+    if tree.by.columns and known is None and np.isinf(noise[0]).all() and cells is None:
+        mean[0] = estimate_root(mean, rows.deviation, tree, rows.totals)
     levels = _shrunk_levels(tree)
     if not settings.borrow or not levels:
-        return allocate_rows(mean, deviation, tree, totals), "regions are not shrunk towards those above them"
-    whole, parts = allocate_rows(mean, deviation, tree, totals, through=0), []
+        return counted(rows.allocate(), "regions are not shrunk towards those above them")
+    whole, parts = rows.allocate(through=0), []
     for number, level in enumerate(levels):
         start, stop = (AT["levels above"] + BORROWING * at / len(levels) for at in (number, number + 1))
         tell(start)
-        whole = allocate_rows(mean, deviation, tree, totals, top=whole, through=level - 1)
+        whole = rows.allocate(top=whole, through=level - 1)
         shrinking = piece(tell, start, stop)
-        parts.append(
-            _shrink(mean, deviation, tree, totals, whole, level, noisy, apart_as_true=apart_as_true, tell=shrinking)
-        )
-    whole = allocate_rows(mean, deviation, tree, totals, top=whole, tell=piece(tell, AT["leaves"], 1.0))
+        parts.append(_shrink(rows, whole, level, noisy, apart_as_true=apart_as_true, tell=shrinking))
+    whole = rows.allocate(top=whole, tell=piece(tell, AT["leaves"], 1.0))
     if not any(parts):
-        return whole, "regions are not shrunk towards those above them: it would not lower the error"
+        return counted(whole, "regions are not shrunk towards those above them: it would not lower the error")
     words = f"leaves are shrunk {100 * parts[-1]:.0f} %"
     if len(parts) > 1:
         words += f", and regions between them and the root {100 * max(parts[:-1]):.0f} % or less,"
-    return whole, f"{words} towards the size distributions of the regions above them"
+    return counted(whole, f"{words} towards the size distributions of the regions above them")
 
 
 def _shrunk_levels(tree: Hierarchy) -> list[int]:
@@ -189,10 +196,7 @@ def _shrunk_levels(tree: Hierarchy) -> list[int]:
 
 
 def _shrink(
-    mean: Floats,
-    deviation: Floats,
-    tree: Hierarchy,
-    totals: Integers | None,
+    rows: Rows,
     counts_above: Integers,
     level: int,
     noisy: tuple[Floats, Floats] | None,
@@ -205,20 +209,21 @@ def _shrink(
     `noisy` are means and variances of the leaves before posteriors replaced their tails, if they did: rows shrunk from
     these replace a posterior where they are sharper.
     """
-    # With private totals the number of groups is itself a measured column, so only the shape beyond it is shrunk.
-    begin = 0 if totals is not None else 1
+    mean, deviation, tree, own, cells = rows
+    # Where T[1], the number of groups, is itself a measured column, only the shape beyond it is shrunk.
+    begin = 0 if own is not None else 1
     if not can_shrink(mean.shape[1] - begin):
         return 0.0
-    rows = tree.level_slice(level)
-    parents, own = tree.parents[rows], totals
+    here = tree.level_slice(level)
+    parents = tree.parents[here]
     if own is None:  # private numbers of groups come from the rows before shrinkage
-        own = allocate_rows(mean, deviation, tree, None, top=counts_above, through=level)[:, 0].copy()
-    groups, groups_above = own[rows].astype(np.float64), own[parents].astype(np.float64)
-    posterior_mean, posterior_deviation = mean[rows, begin:], deviation[rows, begin:]
+        own = rows.allocate(top=counts_above, through=level)[:, 0].copy()
+    groups, groups_above = own[here].astype(np.float64), own[parents].astype(np.float64)
+    posterior_mean, posterior_deviation = mean[here, begin:], deviation[here, begin:]
     given, variance = (posterior_mean, posterior_deviation**2) if noisy is None else (each[:, begin:] for each in noisy)
     above = counts_above[:, begin:].astype(np.float64)[parents]
     drawn = shrink_rows(
-        MeasuredRows(given, variance, groups, above, groups_above, len(tree.by)),
+        MeasuredRows(given, variance, groups, above, groups_above, len(tree.by), cells),
         in_common=level < tree.depth - 1,
         apart_as_true=apart_as_true,
         tell=piece(tell, 0.1, 1.0),
@@ -226,8 +231,8 @@ def _shrink(
     if drawn.part == 0:
         return 0.0
     pays = np.True_ if noisy is None else drawn.variance < posterior_deviation**2
-    mean[rows, begin:] = np.where(pays, drawn.mean, posterior_mean)
-    deviation[rows, begin:] = np.where(pays, np.sqrt(drawn.variance), posterior_deviation)
+    mean[here, begin:] = np.where(pays, drawn.mean, posterior_mean)
+    deviation[here, begin:] = np.where(pays, np.sqrt(drawn.variance), posterior_deviation)
     return drawn.part * float(np.mean(pays))
 
 
@@ -274,10 +279,11 @@ def _from_posterior(settings: Settings, measurements: Measurements) -> tuple[Int
     deviation = np.sqrt(variance) + LEAST_DEVIATION
     whole = allocate_rows(mean, deviation, tree, measurements.region_totals, monotone_leaves=not front.any())
     light = "the size distributions around them" if settings.borrow else "one size distribution for all data"
+    counts = _counts_of(measurements, whole)
     if not lists:
-        return whole, f"counts of leaves are posterior means given {light}, moved to add up"
+        return counts, f"counts of leaves are posterior means given {light}, moved to add up"
     changed = float(np.abs(whole[leaves] - found.mean)[:, ~front].mean())
-    return whole, (
+    return counts, (
         f"leaves are posterior means from lists of sizes given {light}, "
         f"moved by {changed:.2g} of a group on average to add up"
     )
@@ -293,8 +299,7 @@ def simulate_truths(settings: Settings, measurements: Measurements, counts: Inte
     if not settings.borrow or any(part.summed for part in measurements.measured):
         return lambda replicate: counts
     measurements = _with_listed(measurements)
-    values, _ = _from_at_least(settings, measurements, apart_as_true=True)
-    apart = _counts_of(measurements, values)
+    apart, _ = _from_rows(settings, measurements, apart_as_true=True)
     return lambda replicate: apart
 
 

@@ -30,7 +30,7 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import earth_movers_distance, l1_distance
 from tallytree.estimate.intervals.guaranteed import FEWEST_SIZES, WINDOW_PART, guaranteed, guaranteed_sums
 from tallytree.estimate.intervals.interval import REACH_SHARE, Intervals, Kind, checked_level, reaches, recommended
-from tallytree.estimate.intervals.linear import LINEAR_VIEWS
+from tallytree.estimate.intervals.linear import LINEAR_VIEWS, cell_columns
 from tallytree.estimate.intervals.tails import Errors, Noise
 from tallytree.estimate.intervals.typical import factor_for
 from tallytree.estimate.intervals.unions import Unions
@@ -404,7 +404,7 @@ class CellErrors:
     law: TreeVariances
     kind: NoiseKind
     scales: Mapping[int, Fraction]  # the noise scale of each measured level
-    copies: int  # the number of columns in a count's sum or difference
+    columns: Floats  # the weights of the columns in a count
     many_sizes: bool  # then `guaranteed` keeps a part of the error probability for windows
 
     __repr__ = briefly
@@ -428,27 +428,27 @@ class CellErrors:
         scales = {query.level: scale_for(kind, sensitivity, plan.cost(query)) for query in asked if query.view == view}
         variances = [variance_of(kind, scales[at]) if at in scales else math.inf for at in range(hierarchy.depth)]
         # A count is a difference of two at_least counts, but the largest size (and size 0) is a single one.
-        cumulative = view == "at_least"
+        kinds = cell_columns(view, neighbours.max_size)
         return cls(
             TreeVariances.of(hierarchy, variances),
             kind,
             scales,
-            2 if cumulative and neighbours.max_size > 1 else 1,
-            cumulative and neighbours.max_size >= FEWEST_SIZES,
+            kinds[-1 if neighbours.max_size > 1 else 0],
+            view == "at_least" and neighbours.max_size >= FEWEST_SIZES,
         )
 
     def deviations(self) -> tuple[float, ...]:
         """Return the largest standard deviation of a count on each level."""
         tree = self.law.hierarchy
         largest = [float(self.law.variance[tree.level_slice(level)].max()) for level in range(tree.depth)]
-        return tuple(math.sqrt(self.copies * variance) for variance in largest)
+        return tuple(math.sqrt(float(self.columns @ self.columns) * variance) for variance in largest)
 
     def half_widths(self, confidence: float) -> tuple[float, ...]:
         """Return the half-width of the widest guaranteed interval on each level."""
         chance = (1 - checked_level(confidence)) / 2 * (1 - WINDOW_PART if self.many_sizes else 1)
         tree = self.law.hierarchy
         noise = {level: Noise(self.kind, scale) for level, scale in self.scales.items()}
-        half = Errors.of_regions(self.law, noise).over_columns([1.0] * self.copies).reach(chance)
+        half = Errors.of_regions(self.law, noise).over_columns(self.columns).reach(chance)
         return tuple(float(half[tree.level_slice(level)].max()) for level in range(tree.depth))
 
 

@@ -19,9 +19,9 @@ Then the answers together are (ε, δ)-DP for δ = `bound_delta`.
 
 The views in `BY_ONE` move by at most 1 in each integer, if their L1 sensitivity equals the square of their L2
 sensitivity. *Proof.* One change moves a group from one size to another, or adds or removes a group. At most one count
-goes down and one up, each by 1; each `at_least` count moves by at most 1; so does a total. Neighbours are b such
-changes apart. For b > 1, changes of the same group add up, and `Neighbours.sensitivity` has b² in L2² and b in L1, so
-they differ. ∎ Plans with bands of sizes or with a branch rule keep the conversion from ρ.
+goes down and one up, each by 1; each `at_least` count moves by at most 1; so does a total, also beside counts.
+Neighbours are b such changes apart. For b > 1, changes of the same group add up, and `Neighbours.sensitivity` has b² in
+L2² and b in L1, so they differ. ∎ Plans with bands of sizes or with a branch rule keep the conversion from ρ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tallytree.privacy.measurements import Measurement
 from tallytree.privacy.neighbours import Neighbours, Sensitivity, View
 from tallytree.privacy.plan import Plan
 
-BY_ONE: tuple[View, ...] = ("counts", "at_least", "totals")
+BY_ONE: tuple[View, ...] = ("counts", "counts_total", "at_least", "totals")
 
 GRID = 2000  # steps of the grid of losses in ε
 FACTORS = 10_000  # steps in which σ² can be smaller

@@ -269,7 +269,7 @@ class Measurements:
             The number of values.
         """
         sizes = self.sizes_of(view, band)
-        return 1 if sizes is None else len(sizes)
+        return 1 if sizes is None else len(sizes) + (view == "counts_total")  # the total is the last one
 
     @property
     def level_shares(self) -> list[Fraction] | None:
@@ -318,8 +318,7 @@ class Measurements:
         array of int
             `[regions, columns]`.
         """
-        parts = [part for part in self.measured if part.view == view and part.sizes is None and not part.summed]
-        by_level = {part.level: part.values for part in parts}
+        by_level = {part.level: part.values for part in self._of_view(view) if part.sizes is None}
         if sorted(by_level) != list(range(self.hierarchy.depth)):
             raise ReleaseError(f"the view {view!r} was not measured on every level, for all sizes at once")
         return np.concatenate([by_level[level] for level in range(self.hierarchy.depth)])
@@ -337,8 +336,14 @@ class Measurements:
         list of float
             The variances.
         """
+        return [part.variance for part in sorted(self._of_view(view), key=lambda part: part.level)]
+
+    def _of_view(self, view: View) -> list[Measurement]:
+        """Return what was measured of a view; counts are also those that were measured with their total."""
+        columns = slice(0, self.columns("counts")) if view == "counts" else slice(None)
         parts = [part for part in self.measured if part.view == view and not part.summed]
-        return [part.variance for part in sorted(parts, key=lambda part: part.level)]
+        beside = [part for part in self.measured if (part.view, view) == ("counts_total", "counts")]
+        return [*parts, *(replace(part, view=view, values=part.values[:, columns]) for part in beside)]
 
 
 DeriveFacts = Callable[[Measurements], FirstStageFacts]

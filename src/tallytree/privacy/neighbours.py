@@ -21,7 +21,7 @@ UnitKind = Literal["one_entity", "one_group"]
 HouseholdUnitKind = Literal["one_group", "one_group_added_or_removed", "one_person_attributes"]
 GROUP_UNITS, HOUSEHOLD_UNITS = get_args(UnitKind), get_args(HouseholdUnitKind)
 AS_READ = instance(GroupSizes, "as tallytree.read makes it")
-View = Literal["counts", "at_least", "sorted_sizes", "totals", "entities", "largest", "chain"]
+View = Literal["counts", "counts_total", "at_least", "sorted_sizes", "totals", "entities", "largest", "chain"]
 # Refused by category where members decide it.
 MOVED_BY_MEMBERS: tuple[View, ...] = ("at_least", "sorted_sizes", "entities", "chain")
 
@@ -254,6 +254,9 @@ class Neighbours:
         size a to size b with 0 ≤ b − a ≤ m, where m = min(z_max, K) because sizes are capped at K.
           counts: cell a loses one and cell b gains one: 2 / 2. (With private totals there is no cell 0, so one of the
           two may be missing; that is less.)
+          counts_total: the counts and, where totals are private, their total. If a and b are positive, two counts
+          change and the total does not. If one of the two is 0, one count and the total change. So the total costs
+          nothing: 2 / 2. With public totals it would be the same number for all neighbours, and is refused.
           at_least: T[a + 1] … T[b] each gain one, nothing else moves: m / m. A group that appears or vanishes is the
           case a = 0 and needs no exception.
           sorted_sizes: changing one entry of a list by d changes the sorted list, entry by entry, by d in all: at most
@@ -269,7 +272,7 @@ class Neighbours:
         triangle inequality L1 is at most b times and L2 at most b times, so L2² at most b² times.
         `one_group`. The group stays in its leaf, so in one region of the level, and goes from size a to size b, both
         in 0 … K (a or b is 0 where it appears or vanishes).
-          counts: 2 / 2 as above. at_least: |b − a| ≤ K cells change by one: K / K.
+          counts and counts_total: 2 / 2 as above. at_least: |b − a| ≤ K cells change by one: K / K.
           sorted_sizes: one entry changes by |b − a| ≤ K: K / K², as above.
           totals: 1 / 1 with private totals, 0 with public ones. entities: one sum changes by |b − a| ≤ K: K / K².
           largest: refused. One group can move it over the whole range 0 … K, so noise would drown it.
@@ -298,8 +301,9 @@ class Neighbours:
           is removed and added, two steps, as one that changes its region.
           decided by members: one row takes its group from size a in one category to size b in the same or another one.
           counts: still one cell loses one and one gains one: 2 / 2. totals: one category may lose the group and
-          another one gain it: 2 / 2. at_least: a cells change in the one and b in the other, up to 2 K in all; lists,
-          numbers of entities and the chain likewise. These are refused. largest: does not see categories, and is as
+          another one gain it: 2 / 2. counts_total: both of these at once, each number by one: 4 / 4. at_least: a
+          cells change in the one and b in the other, up to 2 K in all; lists, numbers of entities and the chain
+          likewise. These are refused. largest: does not see categories, and is as
           above.
           a public list of groups and regions without their categories (`groups_listed`): neighbours are fewer, for no
           group comes or goes; so each bound for private totals holds, and more may be charged than is needed.
@@ -342,6 +346,7 @@ class Neighbours:
         # What one row (or the group) can do: how many numbers change, and by how much each at the most.
         once = {
             "counts": (2, 1),
+            "counts_total": (2, 1),
             "at_least": (moved, 1),
             "sorted_sizes": (1, moved),
             "totals": (groups_change, 1),
@@ -358,6 +363,8 @@ class Neighbours:
                 "the largest size cannot be measured with one_group as the privacy unit: one group can change it "
                 "altogether. State a public max_size, or protect one_entity."
             )
+        if view == "counts_total" and self.public_totals:
+            raise SpecError("totals are public, so counts_total would measure known numbers; measure counts")
         if self.categories.members_decide and not summed:
             if view in MOVED_BY_MEMBERS:
                 raise SpecError(
@@ -365,8 +372,7 @@ class Neighbours:
                     f"any size from one category to another, which changes up to {2 * self.max_size} numbers. Measure "
                     "counts by category, and at_least over all categories (mechanism tallytree does)"
                 )
-            if view == "totals":
-                once["totals"] = (2 * groups_change, 1)
+            once["totals"], once["counts_total"] = (2 * groups_change, 1), (4, 1)
         numbers, by = once[view]
         return Sensitivity(l1=numbers * by * times, l2_squared=numbers * (by * times) ** 2)
 

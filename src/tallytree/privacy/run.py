@@ -454,7 +454,10 @@ def view_of(view: View, counts: Integers, first_size: int, band: Band | None = N
         sizes = np.arange(first_size, first_size + counts.shape[1])
         largest: Integers = np.where(counts > 0, sizes, 0).max(axis=1, keepdims=True)
         return largest
-    return counts.sum(axis=1, keepdims=True) if view == "totals" else counts
+    if view == "counts":
+        return counts
+    totals: Integers = counts.sum(axis=1, keepdims=True)
+    return totals if view == "totals" else np.hstack([counts, totals])
 
 
 def _chain(counts: Integers) -> Integers:

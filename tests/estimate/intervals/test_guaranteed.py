@@ -152,7 +152,7 @@ def test_the_ends_are_the_formula_s():
         counts = truth.all_levels()
         found = guaranteed(measurements, counts)
         view, error = MeasuredView.of(measurements), 1 - 0.95
-        single, pair = _halves(view.errors, error * (1 - WINDOW_PART) / 2).T
+        single, pair = _halves(view, view.errors, error * (1 - WINDOW_PART) / 2).T
         reaches, rows = _window_reaches(view, error * WINDOW_PART), view.errors.lead
         given = view.variances  # a level may have no budget of its own
         variances = [given.get(level, math.inf) for level in range(truth.hierarchy.depth)]

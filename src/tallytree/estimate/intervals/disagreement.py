@@ -23,7 +23,7 @@ from tallytree.privacy.measurements import Measurement, Measurements, list_start
 from tallytree.privacy.run import noisy_lists, view_of
 
 CHANCE = 0.001  # of naming a region whose released counts are the truth
-COMPARED = ("at_least", "counts", "sorted_sizes")
+COMPARED = ("at_least", "counts", "counts_total", "sorted_sizes")
 
 
 class Disagreement(NamedTuple):
@@ -81,7 +81,8 @@ def _differences(
         return part.values[begin:end].astype(np.float64) - released, sizes
     released = view_of(part.view, counts[np.newaxis], first, part.sizes)[0]
     sizes = np.array(measurements.sizes_of(part.view, part.sizes), np.int64)
-    return part.values[row].astype(np.float64) - released, sizes
+    differences = part.values[row].astype(np.float64) - released
+    return differences[: len(sizes)], sizes  # a total beside counts has no size
 
 
 def _no_noise(number: int) -> Integers:

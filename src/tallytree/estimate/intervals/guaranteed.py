@@ -6,8 +6,8 @@ rows.
 Two bounds are used, each with a part of the error probability.
 
 *Direct.* Least squares on the tree (`least_squares`) is unbiased and linear in the measurements, with an exact variance
-and known tails (`tails`). If counts were measured, a cell is one column; if `at_least` counts T were measured, it is
-T[s] − T[s + 1], or G − T[1] for size 0 under public totals G.
+and known tails (`tails`). If counts were measured, a cell is one column, and with their total a sum of all columns. If
+`at_least` counts T were measured, it is T[s] − T[s + 1], or G − T[1] for size 0 under public totals G.
 
 *Window*, for the upper end, where `at_least` counts were measured. Counts are non-negative, so T never rises, and
 
@@ -60,7 +60,14 @@ from tallytree.estimate.intervals.interval import (
     integers_within,
     most_groups,
 )
-from tallytree.estimate.intervals.linear import MeasuredView, entity_weights, no_guarantee, no_linear
+from tallytree.estimate.intervals.linear import (
+    MeasuredView,
+    cell_columns,
+    entity_weights,
+    no_guarantee,
+    no_linear,
+    with_total,
+)
 from tallytree.estimate.intervals.one_sided_bounds import MOST, Ends, at_least_bounds, entity_bounds, run_ends
 from tallytree.estimate.intervals.tails import NORMAL, Errors, quantile
 from tallytree.estimate.intervals.unions import Unions
@@ -112,7 +119,7 @@ def guaranteed_sums(measurements: Measurements, counts: Integers, unions: Unions
     view = MeasuredView.of(measurements) if no_linear(measurements) is None else None
     errors = None if view is None else view.errors_of(unions)
     if view is not None and errors is not None:
-        ends = _around(view, unions.add_up(view.fit()), _halves(errors, error / 2), most)
+        ends = _around(view, unions.add_up(view.fit()), _halves(view, errors, error / 2), most)
     else:
         each = partial(_bound_cells, measurements) if view is None else partial(_row_ends, measurements, counts)
         ends = _add_ends(each, unions, measurements, error)
@@ -281,7 +288,7 @@ def _row_ends(measurements: Measurements, counts: Integers, error: float, tell: 
     windows = error * WINDOW_PART if view.view == "at_least" and measurements.max_size >= FEWEST_SIZES else 0.0
     reaches = _window_reaches(view, windows)
     fitted = view.fit(piece(tell, 0.2, FITTED))
-    halves = _halves(view.errors, (error - windows) / 2)
+    halves = _halves(view, view.errors, (error - windows) / 2)
     lower, upper = np.empty_like(counts), np.empty_like(counts)
     deviations, public = np.sqrt(view.law.variance), measurements.region_totals is not None
 
@@ -303,9 +310,18 @@ def _bound_cells(measurements: Measurements, error: float) -> Ends:
     return run_ends(at_least_bounds(measurements, error / 4), measurements, sizes, sizes)
 
 
-def _halves(errors: Errors, chance: float) -> Floats:
-    """Half-widths `[rows, 2]` of counts that are one column, and of differences of two columns."""
-    return np.stack([errors.over_columns(columns).reach(chance) for columns in ([1.0], [1.0, -1.0])], axis=1)
+def _halves(view: MeasuredView, errors: Errors, chance: float) -> Floats:
+    """Half-widths `[rows, kinds]` of counts that are one column, and of differences of two columns."""
+    kinds = cell_columns(view.view, view.measurements.max_size)
+    return np.stack([errors.over_columns(columns).reach(chance) for columns in kinds], axis=1)
+
+
+def _counts(view: MeasuredView, fitted: Floats) -> Floats:
+    """Return columns as they are, and counts with their total as counts: each takes a part of the gap between them."""
+    if view.view != "counts_total":
+        return fitted
+    counts: Floats = fitted[:, :-1] + (fitted[:, -1:] - fitted[:, :-1].sum(axis=1, keepdims=True)) / fitted.shape[1]
+    return counts
 
 
 def _around_at_least(
@@ -314,11 +330,14 @@ def _around_at_least(
     """Return ends of T[1] … T[K] from estimates of a view's columns; each end fails with this chance."""
     sizes = view.measurements.max_size
     values, terms = fitted, np.ones(sizes, np.int64)
-    if view.view == "counts":
-        values = np.cumsum(fitted[:, ::-1], axis=1)[:, ::-1][:, -sizes:]
+    if view.view != "at_least":
+        values = np.cumsum(_counts(view, fitted)[:, ::-1], axis=1)[:, ::-1][:, -sizes:]
         terms = np.arange(sizes, 0, -1)
     each, places = np.unique(terms, return_inverse=True)
-    reaches = np.stack([errors.over_columns(np.ones(number)).reach(chance) for number in each.tolist()], axis=1)
+    weights = [np.ones(number) for number in each.tolist()]
+    if view.view == "counts_total":
+        weights = [with_total(np.append(ones, np.zeros(sizes - len(ones)))) for ones in weights]
+    reaches = np.stack([errors.over_columns(one).reach(chance) for one in weights], axis=1)
     middle, half = np.clip(values, 0, most), reaches[:, places]
     low, high = integers_within(middle - half, middle + half)
     return low.astype(np.float64), high.astype(np.float64)
@@ -326,7 +345,8 @@ def _around_at_least(
 
 def _around(view: MeasuredView, fitted: Floats, halves: Floats, most: Integers) -> tuple[Floats, Floats]:
     """Return counts by size, moved into the possible range, ± their half-widths."""
-    values, columns = fitted, np.zeros(fitted.shape[1], np.int64)
+    values = _counts(view, fitted)
+    columns = np.zeros(values.shape[1], np.int64)
     if view.view == "at_least":  # T[s] − T[s + 1], with T[0] the public total and T[K + 1] = 0
         front = [] if view.measurements.region_totals is None else [most.astype(np.float64)]
         at_least = np.hstack([*front, fitted, np.zeros((len(fitted), 1))])

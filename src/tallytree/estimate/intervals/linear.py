@@ -8,6 +8,10 @@ same measurement queries is a separate view, and no view covers all sizes.
 biased. The least squares estimate of a sum is unbiased, and its variance is known exactly. Errors of different columns
 are independent and of one law, so the estimate of Σ_r Σ_j a_r d_j x[r, j] has the variance (Σ_j d_j²) · Var(Σ_r a_r
 x_r), and two such sums (a, d) and (b, e) have the covariance (Σ_j d_j e_j) · Cov(Σ_r a_r x_r, Σ_r b_r x_r).
+
+*Counts with their total* are K + 1 columns with independent errors. The total less all counts is 0, so any multiple of
+it may be added to a sum: Σ_j (d_j − c) x_j + c x_total has the same expectation for every c. The variance is least for
+c = Σ_j d_j / (K + 1).
 """
 
 from __future__ import annotations
@@ -33,10 +37,10 @@ from tallytree.estimate.least_squares import LEAST_VARIANCE, TreeVariances, tree
 from tallytree.privacy.measurements import Measurement, Measurements
 from tallytree.privacy.plan import Band
 
-LinearView = Literal["at_least", "counts"]
+LinearView = Literal["at_least", "counts", "counts_total"]
 Numbers = Integers | Floats
 MOST_WORK = 1 << 28  # the most dependent sums times regions
-LINEAR_VIEWS: tuple[LinearView, ...] = ("at_least", "counts")
+LINEAR_VIEWS: tuple[LinearView, ...] = ("at_least", "counts", "counts_total")
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,11 +434,34 @@ def _column_weights(view: MeasuredView, by_size: Floats, *, shifted: bool = True
         # Σ f(s) (T[s] − T[s + 1]) = f(0) T[0] + Σ (f(s) − f(s − 1)) T[s], and T[0] is the public total or not counted.
         return np.diff(by_size[:-1]), float(by_size[0])
     columns = by_size[facts.first_size : -1].copy()
+    if view.view == "counts_total":
+        return with_total(columns), 0.0
     each, times = np.unique(columns, return_counts=True)
     usual = float(each[np.argmax(times)])
     if not shifted or facts.region_totals is None or np.sum((columns - usual) ** 2) >= np.sum(columns**2):
         return columns, 0.0
     return columns - usual, usual
+
+
+def with_total(columns: Floats) -> Floats:
+    """Return the weights of counts and their total in Σ columns · count: those with the least variance.
+
+    >>> with_total(np.ones(3)).tolist()
+    [0.25, 0.25, 0.25, 0.75]
+    """
+    part = float(columns.sum()) / (len(columns) + 1)
+    return np.append(columns - part, part)
+
+
+def cell_columns(view: str, max_size: int) -> list[Floats]:
+    """Return the weights of the columns in a count that is one column, or a difference of two, of a view.
+
+    >>> [each.tolist() for each in cell_columns("at_least", 3)]
+    [[1.0], [1.0, -1.0]]
+    """
+    if view == "counts_total":
+        return [with_total(np.eye(1, max_size)[0])]
+    return [np.array([1.0]), *([np.array([1.0, -1.0])] if view == "at_least" else [])]
 
 
 def _distinct_columns(on_columns: Floats) -> tuple[Floats, NDArray[np.int64]]:

@@ -36,16 +36,16 @@ from tallytree.domain.hierarchy import Hierarchy
 from tallytree.lab.audit.household_rounds import CASES, EPSILON, halved_selection
 from tallytree.lab.audit.releases import BUDGETS, Setting, sampled, worst_pairs
 from tallytree.lab.audit.verdicts import CONFIDENCE, Row, lower_bound, stated, total_log_ratio
-from tallytree.lab.audit.worlds import MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs, tree
+from tallytree.lab.audit.worlds import BY_GROUP, BY_MEMBERS, MAX_SIZE, PEOPLE, QUANTITIES, Kind, pairs, tree
 from tallytree.lab.truth import SeededWords, Truth, measured_without_noise, seeded
 from tallytree.mechanisms import MECHANISMS, Estimate, Mechanism
 from tallytree.mechanisms.budget_allocation import Shares, every_level
 from tallytree.mechanisms.pgsr import chain
 from tallytree.privacy.budget import Budget, as_decimal
 from tallytree.privacy.measurements import Measurements
-from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, one_entity
+from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, one_entity, one_group
 from tallytree.privacy.noise import Randomness
-from tallytree.privacy.plan import Plan
+from tallytree.privacy.plan import MeasurementQuery, Plan
 from tallytree.privacy.run import measure_with
 from tallytree.tables.group_sizes import GroupSizes, Sealed
 
@@ -91,7 +91,7 @@ def defects() -> list[Defect]:
     many, few, worst = RUNS_OF_GADGETS, RUNS_OF_RELEASES, "those that the audit of the default takes"
 
     def released(name: str, altered: Altered, runs: int, budget: Budget = PURE) -> Defect:
-        return Defect(name, budget, worst, partial(bound_of_releases, altered, budget), runs)
+        return Defect(name, budget, worst, partial(bound_of_releases, altered, budget), runs, altered.unit)
 
     return [
         released("noise halved", Altered(_halved), many),
@@ -100,8 +100,17 @@ def defects() -> list[Defect]:
         released("the same noise on two levels", Altered(_repeated, gadgets=1), few),
         released("the same noise in all regions", Altered(_shared, gadgets=1), few),
         released("noise from a fixed seed", Altered(_fixed, gadgets=1), few),
+        released("the noise of a count again on the total", Altered(_covariance_forgotten, unit="one_group"), many),
         released("sensitivity of 1, quantities up to 3", Altered(kind=QUANTITIES, declared=PEOPLE), many),
         released("shares that add up to 2", Altered(doubled_shares=True), many),
+        Defect(
+            "a total not charged where members move groups",
+            PURE,
+            "a group gains a member and goes to another category",
+            _total_not_charged,
+            8 * few,
+            "one_group",
+        ),
         Defect("chain as printed in the paper", PURE, "somebody in a group of 1 others leaves", _printed, few),
         Defect("rows selected by file position", PURE, "somebody in the first line leaves", _by_position, few),
         Defect(
@@ -128,6 +137,7 @@ class Altered:
     kind: Kind = PEOPLE
     declared: Kind | None = None  # public bounds that the rows do not keep
     gadgets: int | None = None  # in a release, if not the audit's number
+    unit: str = "one_entity"
 
     def measure(self, private: GroupSizes, _: Mechanism, plan: Plan, number: int, seed: Seed) -> Iterator[Measurements]:
         """Yield `number` sets of measurements."""
@@ -151,7 +161,7 @@ def bound_of_releases(
     altered: Altered, budget: Budget, seed: Seed, runs: int, delta: float, confidence: float
 ) -> float:
     """Return a bound on ε from outputs, computed like the audit of a setting."""
-    setting = Setting("tallytree", "one_entity", "private", budget, altered.kind)
+    setting = Setting("tallytree", altered.unit, "private", budget, altered.kind)
     worst = worst_pairs(setting)
     found = []
     for pair, _ in worst:
@@ -193,6 +203,17 @@ def _shared(own: Randomness, seed: Seed) -> Randomness:
     return replace(own, laplace=laplace)
 
 
+def _covariance_forgotten(own: Randomness, seed: Seed) -> Randomness:
+    """Return noise in which the total of each row has the noise of its third count, as if both were one number."""
+
+    def laplace(scale: Fraction, count: int) -> Integers:
+        rows = own.laplace(scale, count).reshape(-1, MAX_SIZE + 1)
+        rows[:, -1] = rows[:, 2]
+        return rows.ravel()
+
+    return replace(own, laplace=laplace)
+
+
 def _fixed(own: Randomness, seed: Seed) -> Randomness:
     """Return the same noise in every release."""
     return seeded("fixed")
@@ -208,6 +229,19 @@ def _printed(seed: Seed, runs: int, delta: float, confidence: float) -> float:
     others = [pair.here[0]] * (COUNTIES_AS_PRINTED // 2 - 1)
     worlds = [setting.count([*states, *others]) for states in (pair.here, pair.there)]
     plan = CHAIN_AS_PRINTED.plan(worlds[0].hierarchy, PURE, one_entity())
+    return _bound_by_likelihood(worlds, plan, seed, runs, delta, confidence)
+
+
+def _total_not_charged(seed: Seed, runs: int, delta: float, confidence: float) -> float:
+    """Bound ε if counts and totals by category have the noise of counts, and members can move a group."""
+    setting, what = (
+        Setting("tallytree", "one_group", kind=BY_MEMBERS),
+        "a group goes from 1 to 2 and to another category",
+    )
+    pair = next(pair for pair in pairs(BY_MEMBERS, "one_group") if pair.what == what)
+    worlds = [setting.count(states, BY_GROUP) for states in (pair.here, pair.there)]
+    leaves = worlds[0].hierarchy.depth - 1
+    plan = Plan(PURE, one_group(), (MeasurementQuery("counts_total", leaves, Fraction(1)),))
     return _bound_by_likelihood(worlds, plan, seed, runs, delta, confidence)
 
 

@@ -81,6 +81,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bottom-up", {"method": "sorted-sizes"}),
     ("bottom-up", {"method": "sorted-sizes", "largest_share": "0.3"}),
     ("tallytree", {"leaves": "lists"}),
+    ("tallytree", {"leaves": "counts"}),
     ("tallytree", {"lists_below": "2"}),
     ("tallytree", {"entities_share": "0.3"}),
     ("tallytree", {"all_share": "0.3"}),

@@ -247,7 +247,7 @@ def group_sizes(
     counts = np.ascontiguousarray(by_cell.reshape(-1, by_cell.shape[-1]))
     bounds = declared or kind
     return GroupSizes(
-        hierarchy=tree(len(states), one_region=one_region, kind=kind),
+        hierarchy=tree(len(states), one_region=one_region, kind=bounds),
         max_size=MAX_SIZE,
         counts=Sealed(counts),
         leaf_totals=counts.sum(axis=1) if public_totals else None,
