@@ -215,14 +215,14 @@ def answer(found: Answer) -> RenderableType:
 
 def answer_table(release: Release, found: Sequence[Answer], level: str, *, values: bool) -> RenderableType:
     """Show the same query for every region of a level, every area, or every value of a category, a row each."""
-    linear = found[0].kind in LINEAR_KINDS
-    headers = [level, "released", "unbiased" if linear else "measured", "interval", "kind"]
-    table = plain_table(*headers, right=range(1, 4))
+    source = "unbiased" if found[0].kind in LINEAR_KINDS else "measured"
+    estimated = [source] if any(one.unbiased is not None for one in found) else []
+    table = plain_table(level, "released", *estimated, "interval", "kind", right=range(1, 3 + len(estimated)))
     tree = release.hierarchy.regions
     for one in found:
         name = dict(one.by)[level] if values else one.area or tree.names[tree.index[one.regions[0]]]
-        unbiased = "none" if one.unbiased is None else one.shown(one.unbiased)
-        table.add_row(name, one.shown(one.released), unbiased, one.between(one.interval), one.recommended or "none")
+        unbiased = ["none" if one.unbiased is None else one.shown(one.unbiased)] if estimated else []
+        table.add_row(name, one.shown(one.released), *unbiased, one.between(one.interval), one.recommended or "none")
     place = f"the area {found[0].area}" if found[0].area else places([tree.index[found[0].regions[0]]], tree)
     question = found[-1].question if values else found[0].question.replace(f" in {place}", "", 1)
     notes = list(dict.fromkeys(note for one in found for note in one.notes if not note.startswith("The public number")))
