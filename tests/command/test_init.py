@@ -47,7 +47,7 @@ def everything(folder):
 
 def test_guesses_make_a_spec_that_is_released_and_verified(typed, folder):
     told = typed("init", "people.csv", *ALL)
-    assert "Wrote release.toml. Nothing was spent." in told
+    assert "Wrote release.schema.json and release.toml. Nothing was spent." in told
     for command in re.findall(r"tallytree (validate|ledger open|release|verify) ([\w. -]*?)(?= [A-Z]|$)", told):
         typed(*" ".join(command).split())
     assert tt.verify(folder / "release").ok

@@ -18,7 +18,7 @@ from tallytree.core.errors import SpecError
 T = TypeVar("T")
 Names = list[str] | None
 
-SPEC, SYNTHESIS = (f"A TOML file; see docs/{page}.md." for page in ("release", "synthesis"))
+SPEC, SYNTHESIS = (f"A TOML file. `tallytree schema {kind}` describes its keys." for kind in ("release", "synthesis"))
 RELEASE, DIRECTORY = "A release directory.", "A directory that release or synthesize wrote."
 LEDGER = "The ledger file."
 QUIET, AS_JSON = "Print only errors, warnings and ids.", "Print JSON."
@@ -282,12 +282,19 @@ class ExportOptions:
 
     directory: Path = argument("RELEASE", DIRECTORY)
     to: str = option(
-        "Choose sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic households.",
+        "Choose xlsx, sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic households.",
         MISSING,
         metavar="FORMAT",
     )
     out: Path | None = option("Write to this new directory; by default RELEASE-FORMAT.")
     quiet: bool = flag(QUIET)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaOptions:
+    """The options of `schema`."""
+
+    kind: str = argument("KIND", "The kind of spec: release or synthesis.")
 
 
 @dataclass(frozen=True, kw_only=True)

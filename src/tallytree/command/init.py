@@ -26,6 +26,7 @@ from tallytree.command import screen
 from tallytree.command.command_options import InitOptions
 from tallytree.command.release_spec import ReleaseSpec
 from tallytree.command.spec import read_budget
+from tallytree.command.spec_schema import schema_content, schema_file
 from tallytree.core.csv_files import CsvFormat, guess_encoding
 from tallytree.core.disk import is_there
 from tallytree.core.errors import SpecError
@@ -462,6 +463,9 @@ def _files(options: InitOptions, look: Look, answers: Mapping[str, Any]) -> dict
     assert table is not None
     text = spec_text(options, look, answers, table)
     ReleaseSpec.of_text(text.encode(), options.out)  # so that a file that is written can be read
+    schema, content = options.out.with_name(schema_file(ReleaseSpec)), schema_content(ReleaseSpec)
+    if not schema.is_file() or schema.read_bytes() != content:
+        files[schema] = content
     return files | {options.out: text.encode()}
 
 
@@ -505,7 +509,10 @@ def spec_text(options: InitOptions, look: Look, answers: Mapping[str, Any], tabl
         "about": {"title": (title, ""), "publisher": (answers["publisher"], "")},
         "report": {"groups": (groups, ""), "entities": ("persons" if is_household else "entities", "")},
     }
-    lines = ["# The spec of a release, written by `tallytree init`. docs/release.md lists all keys."]
+    lines = [
+        f"#:schema ./{schema_file(ReleaseSpec)}",
+        "# The spec of a release, written by `tallytree init`. Editors complete and check it by the schema beside it.",
+    ]
     for name, keys in sections.items():
         lines += ["", f"[{name}]"]
         for key, (value, comment) in keys.items():

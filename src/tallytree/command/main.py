@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from tallytree.command import command_options as given
 from tallytree.command.command_options import with_options
 from tallytree.command.streams import make_streams_safe
-from tallytree.core.errors import BudgetError, TallytreeError
+from tallytree.core.errors import BudgetError, SpecError, TallytreeError
 from tallytree.version import VERSION
 
 
@@ -224,13 +224,34 @@ def report(options: given.ReportOptions) -> None:
 def export(options: given.ExportOptions) -> None:
     """Export a release or a synthesis for other software. Nothing is spent.
 
-    A release is exported as SDMX-CSV, JSON-stat or CSV on the Web: counts and numbers of entities, with labels, units
-    and both kinds of intervals. Synthetic households and persons are exported as CSV files with the column names of
-    ActivitySim or PopulationSim.
+    Counts and numbers of entities of a release become a workbook of Excel (xlsx), with notes and recommended intervals.
+    As SDMX-CSV, JSON-stat or CSV on the Web they have labels, units and both kinds of intervals. Synthetic households
+    and persons are exported as CSV files with the column names of ActivitySim or PopulationSim.
     """
     from tallytree.command.make import run_export
 
     run_export(options)
+
+
+@app.command()
+@with_options
+def schema(options: given.SchemaOptions) -> None:
+    """Print the JSON Schema of a spec. An editor completes and checks specs with it.
+
+    Write it to a file beside the spec, such as release.schema.json, and begin the spec with the line
+    #:schema ./release.schema.json. `tallytree init` does both.
+    """
+    from tallytree.command import screen
+    from tallytree.command.release_spec import ReleaseSpec
+    from tallytree.command.spec import Spec
+    from tallytree.command.spec_schema import schema_of
+    from tallytree.command.synthesis_spec import SynthesisSpec
+    from tallytree.core.names import did_you_mean
+
+    specs: dict[str, type[Spec]] = {spec.KIND: spec for spec in (ReleaseSpec, SynthesisSpec)}
+    if options.kind not in specs:
+        raise SpecError(f"there is no spec of a {options.kind!r}; {did_you_mean(options.kind, specs)}")
+    screen.show_json(schema_of(specs[options.kind]))
 
 
 @app.command()

@@ -24,6 +24,7 @@ from tallytree.command.spec import (
     ReportSection,
     Section,
     Spec,
+    only,
     read_budget,
 )
 from tallytree.core.arrays import Floats, Integers
@@ -79,40 +80,83 @@ if TYPE_CHECKING:
 class RegionsSection(Section):
     """The source of the public hierarchy: `levels`, or `leaf` with `levels` above it, or `edges`."""
 
-    table: PathOrTable
-    levels: list[str] | None = None
-    leaf: str | None = None
-    name: str | None = None
-    edges: bool = False
-    root: str = ROOT
-    encoding: str = "utf-8"
+    table: PathOrTable = Field(
+        description='CSV or Parquet file of regions, or a public table of an engine: `{ url = "…", table = "…" }`'
+    )
+    levels: list[str] | None = Field(
+        default=None, description="its columns from the top down; empty cells at the end of a row make a short branch"
+    )
+    leaf: str | None = Field(default=None, description="a column of leaf codes below `levels`")
+    name: str | None = Field(default=None, description="with `leaf`: a column of the names of leaves")
+    edges: bool = Field(
+        default=False,
+        description="`true`: the table's first two columns are child and parent; `levels` then names the levels",
+    )
+    root: str = Field(
+        default=ROOT, description="the name of the root that is added if the first column holds several names"
+    )
+    encoding: str = Field(default="utf-8", description='the encoding of a CSV file, such as `"windows-1252"`')
 
 
 class DataSection(Microdata):
-    """The microdata: rows, and the groups that they belong to if these have a table of their own.
+    """The microdata: rows, and the groups that they belong to if these have a table of their own."""
 
-    Of persons and households, the keys may be called `persons`, `households` and `id`.
-    """
-
-    source: PathsOrTable = Field(validation_alias=AliasChoices("source", "persons"))
-    group: str = Field(validation_alias=AliasChoices("group", "id"))
-    max_size: int
-    region: str | list[str] | None = None
-    quantity: str | None = None
-    quantity_bound: int | None = None
-    entity: str | None = None
-    rows_per_entity: int | None = None
-    groups: PathsOrTable | None = Field(None, validation_alias=AliasChoices("groups", "households"))
-    groups_are_public: bool = False
-    on_spanning_group: Literal["error", "split"] = "error"
-    on_unknown_region: str = "refuse"
-    on_missing: Literal["refuse", "drop"] = "refuse"
-    regions_are_public: bool = False
-    table: str | None = None
-    groups_table: str | None = None
-    delimiter: str | None = None
-    decimal: Literal[".", ","] = "."
-    encoding: str = "utf-8"
+    source: PathsOrTable = Field(
+        validation_alias=AliasChoices("source", "persons"),
+        description=(
+            "the file with the rows, a list or glob of files, a folder of Parquet files, or a table of an "
+            '[engine](reading.md#in-a-spec): `{ url = "postgresql://…", table = "people" }`'
+        ),
+    )
+    group: str = Field(
+        validation_alias=AliasChoices("group", "id"), description="the column that says which group a row belongs to"
+    )
+    max_size: int = Field(description="the largest size to count separately; larger groups count as this size")
+    region: str | list[str] | None = Field(
+        default=None, description="the column that names a row's leaf region, or one column for each level"
+    )
+    quantity: str | None = Field(
+        default=None, description="a column of integers; the size is then its sum, not the rows"
+    )
+    quantity_bound: int | None = Field(default=None, description="with `quantity`: its largest value in a row")
+    entity: str | None = Field(
+        default=None,
+        description="the column that says which entity, such as a person, a row belongs to; by default each row",
+    )
+    rows_per_entity: int | None = Field(
+        default=None, description="with `entity`: the most rows that count of an entity; others are left out at random"
+    )
+    groups: PathsOrTable | None = Field(
+        default=None,
+        validation_alias=AliasChoices("groups", "households"),
+        description="a table with a row for each group, if there is one; private, unless `groups_are_public`",
+    )
+    groups_are_public: bool = Field(
+        default=False, description="`true` declares that everyone may know which groups there are, and where"
+    )
+    on_spanning_group: Literal["error", "split"] = Field(
+        default="error", description="groups with rows in two leaf regions: refuse them, or count them once in each"
+    )
+    on_unknown_region: str = Field(
+        default="refuse",
+        description=(
+            'rows whose region is missing or not a leaf: `"refuse"` the data, `"drop"` these rows, or the id or name '
+            "of a leaf that they count in"
+        ),
+    )
+    on_missing: Literal["refuse", "drop"] = Field(
+        default="refuse", description="rows without a group, entity or quantity: refuse the data, or drop these rows"
+    )
+    regions_are_public: bool = Field(
+        default=False, description="`true` declares that everyone may know which regions occur in the data"
+    )
+    table: str | None = Field(default=None, description="the table of a DuckDB file, or the sheet of a workbook")
+    groups_table: str | None = Field(default=None, description="the same for the file of `groups`")
+    delimiter: str | None = Field(
+        default=None, description="the character between the cells of a CSV file; by default the first line shows it"
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="the decimal sign of a CSV file")
+    encoding: str = Field(default="utf-8", description='the encoding of a CSV file, such as `"windows-1252"`')
 
     @property
     def form(self) -> CsvFormat:
@@ -123,44 +167,107 @@ class DataSection(Microdata):
 class BySection(Section):
     """A category: its public values, or a codebook that lists them, and who decides a group's value."""
 
-    values: list[str | int] | None = None
-    codebook: PathText | None = None  # a public table with the columns attribute and value
-    decided_by: Literal["group", "members"] | None = None  # no default: an error explains its absence
-    other: str | None = None
+    values: list[str | int] | None = Field(default=None, description="its public values, in the order of the tables")
+    codebook: PathText | None = Field(
+        default=None, description="instead: a public file with the columns `attribute` and `value`"
+    )
+    decided_by: Literal["group", "members"] | None = Field(
+        default=None,
+        description="who decides a group's value; there is no default, because the privacy guarantee depends on it",
+    )
+    other: str | None = Field(
+        default=None, description="the value that any other value counts as; without it, other values are errors"
+    )
 
 
 class PrivacySection(Privacy):
-    """Unit and budget."""
+    """The privacy unit, the budget, and what the budget is charged to."""
 
-    unit: UnitKind
-    noise: Spending | None = None  # which noise an epsilon with a delta is spent on
-    noise_source: NoiseSource = "tallytree"  # the library that draws it
+    unit: UnitKind = Field(description="what is protected: each entity, such as a person, or each whole group")
+    noise: Spending | None = Field(
+        default=None,
+        description=(
+            "which noise an `epsilon` with a `delta` is spent on; by default the "
+            "[better one](noise.md#laplace-or-gaussian-noise)"
+        ),
+    )
+    noise_source: NoiseSource = Field(
+        default="tallytree",
+        description=(
+            "the library that draws the [exact noise](noise.md); `\"opendp\"` needs `pip install 'tallytree[opendp]'`"
+        ),
+    )
+
+
+def _mechanisms(schema: dict[str, Any]) -> None:
+    """Add the names of the mechanisms that can be released."""
+    from tallytree.mechanisms import MECHANISMS
+
+    schema["enum"] = ["auto", *(row.name for row in MECHANISMS.values() if not row.refused)]
+
+
+def _mechanism_options(schema: dict[str, Any]) -> None:
+    """Add the names of the options of all mechanisms."""
+    from tallytree.mechanisms import MECHANISMS
+
+    schema |= only(name for row in MECHANISMS.values() for name in getattr(row, "takes", ()))
 
 
 class ReleaseSection(Section):
     """The mechanism, the intervals and the title of the release."""
 
-    mechanism: str = "auto"
-    options: dict[str, Any] | None = None  # the mechanism's own
-    shares: dict[str, Number] | list[Number] | None = None
-    priority: Priority | None = None
-    title: str | None = None
-    intervals: Literal["all", "guaranteed", "none"] = "all"
-    confidence: int | Decimal = Decimal("0.95")  # of the intervals
+    mechanism: str = Field(
+        default="auto",
+        description=(
+            'a name from `tallytree mechanisms`, or `"auto"`, which chooses from public facts: see '
+            "[mechanisms](mechanisms.md)"
+        ),
+        json_schema_extra=_mechanisms,
+    )
+    options: dict[str, Any] | None = Field(
+        default=None,
+        description=(
+            "the mechanism's options; the [count-of-counts mechanisms](papers.md) and `tallytree` (for example "
+            "[bands of sizes](mechanisms.md#bands-of-sizes)) have some"
+        ),
+        json_schema_extra=_mechanism_options,
+    )
+    shares: dict[str, Number] | list[Number] | None = Field(
+        default=None,
+        description=(
+            "how the budget is divided over the levels, by name or from the top down. By default "
+            "[`tallytree`](mechanisms.md#tallytree) chooses them from the budget and the number of regions; other "
+            "mechanisms use equal shares"
+        ),
+    )
+    priority: Priority | None = Field(
+        default=None,
+        description=(
+            'instead of `shares`: `"upper"` gives each level twice the share of the next, `"leaves"` half of it, '
+            '`"balanced"` equal shares; [`tallytree`](mechanisms.md#tallytree) uses its own split for each'
+        ),
+    )
+    title: str | None = Field(default=None, description="the title of the release, if it is not in `[about]`")
+    intervals: Literal["all", "guaranteed", "none"] = Field(
+        default="all", description="which [error bars](intervals.md) to publish"
+    )
+    confidence: int | Decimal = Field(default=Decimal("0.95"), description="the confidence level of the error bars")
 
 
 class AreasSection(Section):
     """Areas of one kind, whose totals are published beside the counts."""
 
-    file: PathText  # CSV or Parquet with the columns area and region
+    file: PathText = Field(description="a CSV or Parquet file with the columns `area` and `region`")
 
 
 class PlanSection(Section):
     """The prior from public facts alone: for `plan` and for the mechanism `auto`."""
 
-    prior: PathText  # a shape's name, an older public table or an earlier release's directory
-    groups: int | None = None  # how many to expect in all
-    spread: str | None = None  # a column of the regions table with the weights of the leaves
+    prior: PathText = Field(
+        description="what you expect: the name of a shape, an older public table, or an earlier release's directory"
+    )
+    groups: int | None = Field(default=None, description="how many groups to expect in all")
+    spread: str | None = Field(default=None, description="a column of the regions table with the weights of the leaves")
 
 
 class ReleaseSpec(Spec):
@@ -169,14 +276,36 @@ class ReleaseSpec(Spec):
     KIND: ClassVar[str] = "release"
     MICRODATA: ClassVar[str] = "data"
 
-    data: DataSection
+    data: DataSection = Field(
+        description="The private microdata: the arguments of `read`, see [Read microdata](reading.md)."
+    )
     privacy: PrivacySection
-    regions: RegionsSection | None = None
-    by: dict[str, BySection] = Field(default_factory=dict)
+    regions: RegionsSection | None = Field(
+        default=None, description="The public hierarchy. Leave it out if the hierarchy comes from a `groups` table."
+    )
+    by: dict[str, BySection] = Field(
+        default_factory=dict,
+        description=(
+            "Divides groups into [categories](release-contents.md#categories). NAME is a column. At most two."
+        ),
+    )
     release: ReleaseSection = Field(default_factory=ReleaseSection)
-    plan: PlanSection | None = None
-    areas: dict[str, AreasSection] = Field(default_factory=dict)
-    report: ReportSection = Field(default_factory=ReportSection)
+    plan: PlanSection | None = Field(
+        default=None, description="What is expected, for [`tallytree plan`](plan.md) and for the mechanism `auto`."
+    )
+    areas: dict[str, AreasSection] = Field(
+        default_factory=dict,
+        description=(
+            "Once for each kind of [custom areas](release-contents.md#custom-areas) to publish. NAME is the kind."
+        ),
+    )
+    report: ReportSection = Field(
+        default_factory=ReportSection,
+        description=(
+            "Words for groups and entities, and the map of the [report](report.md). The release states the words, so "
+            "`query`, `compare` and `report` use them too."
+        ),
+    )
     _hierarchy: Hierarchy | None = PrivateAttr(None)
 
     @classmethod

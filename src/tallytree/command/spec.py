@@ -5,13 +5,14 @@ Specs of releases and of syntheses share the budget, the ledger, the data set's 
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -20,11 +21,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Discriminator,
+    Field,
     PrivateAttr,
     Tag,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from tallytree.command.command_options import TotalOptions
 from tallytree.core.arguments import PATH
@@ -34,11 +38,11 @@ from tallytree.core.numbers import exact_number, short
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.ledger import Charge
 from tallytree.privacy.neighbours import PrivacyUnit
-from tallytree.publish.about import About, reference_text
+from tallytree.publish.about import REFERENCE_DATE, About, reference_text
 from tallytree.publish.folder import SPEC
 from tallytree.publish.run_folder import RunFolder
 from tallytree.publish.untrusted import read_json
-from tallytree.tables.address import KINDS, NO_MOTHERDUCK, WHERE, Source, is_motherduck, stem
+from tallytree.tables.address import KINDS, NO_MOTHERDUCK, SCHEMES, WHERE, Source, is_motherduck, stem
 
 Number = int | Decimal | str
 LARGEST = 1 << 20  # bytes of a spec
@@ -54,11 +58,25 @@ def _path(text: str) -> str:
     return text
 
 
-PathText = Annotated[str, AfterValidator(_path)]
+PathText = Annotated[
+    str, AfterValidator(_path), WithJsonSchema({"type": "string", "minLength": 1, "not": {"pattern": "://"}})
+]
+
+
+def _false(value: bool) -> bool:
+    if value:
+        raise ValueError("input should be a path, or false for none")
+    return value
+
+
+No = Annotated[bool, AfterValidator(_false), WithJsonSchema({"enum": [False]})]  # `Literal[False]` would accept 0
 
 
 class Section(BaseModel):
-    """A table of a spec; its fields are the valid keys."""
+    """A table of a spec. Its fields are the valid keys, with their types and meanings: nothing else describes them.
+
+    Meanings are Markdown. Messages, the JSON Schema and the tables of the documentation are made from these fields.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -66,8 +84,13 @@ class Section(BaseModel):
 class EngineTable(Section):
     """A table of an engine: see `tallytree.Source`."""
 
-    url: str
-    table: str | None = None
+    url: str = Field(
+        description='the address, without a password: `"postgresql://steward@census.example/census"`',
+        json_schema_extra={"pattern": f"^({'|'.join(SCHEMES)})://"},
+    )
+    table: str | None = Field(
+        default=None, description="the name of the table; a DuckDB file with one table needs none"
+    )
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -101,39 +124,64 @@ class Microdata(Section):
     """The source of private rows, and their name in the ledger."""
 
     source: Any  # each kind of spec says what it takes
-    name: str | None = None
-    memory_limit: str | None = None
+    name: str | None = Field(
+        default=None, description="the name of these data in the ledger; by default that of their file"
+    )
+    memory_limit: str | None = Field(
+        default=None, description='the memory to use, such as `"2GB"`; by default most of the memory of the machine'
+    )
 
 
 class Privacy(Section):
     """The budget, and the ledger that it is charged to."""
 
     unit: Any  # each kind of spec says which
-    epsilon: Number | None = None
-    rho: Number | None = None
-    delta: Number | None = None
-    ledger: PathText | Literal[False] | None = None  # false: the user wants none
-    same_unit_as: list[str] = []  # columns of the ledger's account that mean the same unit as those of this spec
+    epsilon: Number | None = Field(default=None, description="the budget ε: alone, or together with `delta`")
+    rho: Number | None = Field(
+        default=None, description="instead of `epsilon`: the budget ρ of zero-concentrated differential privacy"
+    )
+    delta: Number | None = Field(
+        default=None, description="the δ of the budget; with `rho`, the δ at which to report it"
+    )
+    ledger: PathText | No | None = Field(
+        default=None, description="the ledger file, or `false` for none, which the privacy statement then says"
+    )
+    same_unit_as: list[str] = Field(
+        default=[],
+        description=(
+            "columns of the ledger's account that mean the same unit as this spec's, such as `[\"household_id\"]`; see "
+            "[the ledger](ledger.md)"
+        ),
+    )
 
 
 class ReportSection(Section):
     """Words for groups and entities, which all files repeat, and the map of the report."""
 
-    groups: str = "groups"  # what these are, in the plural
-    entities: str = "entities"
-    map: PathText | None = None  # GeoJSON with an area for each region
+    groups: str = Field(default="groups", description='your word for groups in the plural, such as `"households"`')
+    entities: str = Field(default="entities", description='your word for entities in the plural, such as `"persons"`')
+    map: PathText | None = Field(default=None, description="a GeoJSON file with an area for each region")
 
 
 class AboutSection(Section):
     """Who publishes the files, and what they are about; see `tallytree.publish.about`."""
 
-    title: str | None = None
-    publisher: str | None = None
-    contact: str | None = None
-    licence: str | None = None
-    reference_date: Annotated[str | None, BeforeValidator(reference_text)] = None
-    description: str | None = None
-    source: str | None = None
+    title: str | None = Field(
+        default=None, description="the title; it may stand in the section of the kind of spec instead"
+    )
+    publisher: str | None = Field(default=None, description="your office, as readers should cite it")
+    contact: str | None = Field(default=None, description="an email address, or any other way to reach you")
+    licence: str | None = Field(default=None, description='a name such as `"CC-BY-4.0"`, or a URL')
+    reference_date: Annotated[str | None, BeforeValidator(reference_text, json_schema_input_type=str | int)] = Field(
+        default=None,
+        description=(
+            'the time that the data are about: `2025-03-31`, `"2025-03"`, `"2025-Q1"` or `"2025"`; in SDMX it is '
+            "`TIME_PERIOD`"
+        ),
+        json_schema_extra={"pattern": f"^({REFERENCE_DATE})?$"},
+    )
+    description: str | None = Field(default=None, description="what the numbers are, in your words")
+    source: str | None = Field(default=None, description="where the data come from")
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -160,7 +208,14 @@ class Spec(Section):
     MICRODATA: ClassVar[str]  # the section of the private rows
 
     privacy: Privacy
-    about: AboutSection = AboutSection()
+    about: AboutSection = Field(
+        default=AboutSection(),
+        description=(
+            "Who publishes the files, and what they are about. All keys are optional. They are in `privacy.json`, "
+            "`datapackage.json`, the exports and the report. In Python, `release` and `synthesize` take the same keys "
+            "as `about={…}`, and the title as `title`."
+        ),
+    )
     _folder: Path = PrivateAttr()
 
     @classmethod
@@ -344,14 +399,14 @@ def _mistake(item: dict[str, Any], whole: type[Section]) -> str:
     *place, last = [str(part) for part in item["loc"] if part not in WAYS]
     place = [short(part) if may_hold_secret(part) else part for part in place]
     section = f"[{'.'.join(place)}] " if place else ""
+    fields = _fields_at(place, whole)
     if item["type"] == "extra_forbidden":
-        keys = _keys(place, whole)
-        if last in keys:
-            return f"{section}{last} is another name of {keys[last]}; give only one of them"
-        return f"{section}unknown key {short(last)}; {did_you_mean(last, [*keys], 'known:')}"
+        if last in fields:
+            return f"{section}{last} is another name of {names_of(last, fields[last])[0]}; give only one of them"
+        return f"{section}unknown key {short(last)}; {did_you_mean(last, fields, 'known:')}"
     if item["type"] == "missing":
-        what = "section" if not place else "key"
-        return f"{section}the {what} {last!r} is missing"
+        what, text = "key" if place else "section", fields[last].description
+        return f"{section}the {what} {last!r} is missing{f': {meaning(text)}' if place and text else ''}"
     said = str(item.get("ctx", {}).get("error", item["msg"]))
     return f"{section}{last}: {said[:1].lower()}{said[1:]}{_instead(item['input'])}"
 
@@ -380,27 +435,45 @@ def _instead(value: Any) -> str:
     )
 
 
-def _keys(place: list[str], whole: type[Section]) -> dict[str, str]:
-    """Return the valid keys of the section at a place; a second name of a key with its first one."""
-    model: Any = whole
+def _fields_at(place: list[str], whole: type[Section]) -> dict[str, FieldInfo]:
+    """Return the valid keys of the section at a place."""
+    fields = fields_of(whole)
     for part in place:
-        fields = {_names(name, field)[0]: field for name, field in model.model_fields.items()}
-        if part in fields:
-            model = _section_in(fields[part].annotation) or model
-    return {each: names[0] for field in model.model_fields.items() for names in [_names(*field)] for each in names}
+        if part in fields and (inner := section_in(fields[part].annotation)) is not None:
+            fields = fields_of(inner)
+    return fields
 
 
-def _names(name: str, field: Any) -> list[str]:
+def fields_of(section: type[Section]) -> dict[str, FieldInfo]:
+    """Return the valid keys of a section, by each name that they have in a spec."""
+    return {each: field for name, field in section.model_fields.items() for each in names_of(name, field)}
+
+
+def names_of(name: str, field: FieldInfo) -> list[str]:
     """Return the names of a key in a spec, first the one that messages use."""
     other = field.validation_alias
     return [str(each) for each in other.choices] if isinstance(other, AliasChoices) else [field.alias or name]
 
 
-def _section_in(annotation: Any) -> Any:
+def only(names: Iterable[str]) -> dict[str, Any]:
+    """Return the words of a JSON Schema for a table that has no other keys than these."""
+    return {"properties": {name: {} for name in sorted(set(names))}, "additionalProperties": False}
+
+
+def meaning(text: str) -> str:
+    """Return a Markdown text without its links.
+
+    >>> meaning("how: see `read` and [the ledger](ledger.md)")
+    'how: see `read` and the ledger'
+    """
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+
+
+def section_in(annotation: Any) -> type[Section] | None:
     """Return the section that a field's type is or contains."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _section_in(part)) is not None), None)
+    return next((found for part in get_args(annotation) if (found := section_in(part)) is not None), None)
 
 
 # -------------------------------------------------------------------- the spec of a run that is resumed

@@ -7,14 +7,14 @@ one; `[privacy]`, `[agreement]` and `[synthesis]` of `synthesize`; `[roles]` and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from tallytree.command.spec import Microdata, PathText, Privacy, Section, Spec
+from tallytree.command.spec import Microdata, PathText, Privacy, Section, Spec, only
 from tallytree.core.disk import digest_of_files
 from tallytree.core.errors import SpecError
 from tallytree.core.progress import Progress, Stage, silent
@@ -33,7 +33,7 @@ from tallytree.publish.microdata.synthesis_run import (
     make_synthesis,
 )
 from tallytree.publish.run_folder import RunFolder
-from tallytree.synthesis.marginals import DEFAULT
+from tallytree.synthesis.marginals import DEFAULT, METHODS
 from tallytree.synthesis.workload import Workload, all_sets, default_workload, named, sampled_sets
 from tallytree.tables.address import paths_of
 from tallytree.tables.codebook import bin_names, schema_from_codebook
@@ -47,85 +47,119 @@ T = TypeVar("T")
 
 
 class HouseholdsSection(Microdata):
-    """The table of households."""
+    """The private table of households."""
 
-    source: PathText | list[PathText]
-    id: str
+    source: PathText | list[PathText] = Field(description="the file, or a list or glob of files")
+    id: str = Field(description="the column that identifies a household, in both tables")
 
 
 class PersonsSection(Section):
-    """The table of persons; `order` is the column that defines which come first in a household."""
+    """The private table of persons."""
 
-    source: PathText | list[PathText]
-    order: str | None = None
+    source: PathText | list[PathText] = Field(description="the file, or a list or glob of files")
+    order: str | None = Field(
+        default=None,
+        description="a column that is not an attribute: it defines which persons come first in a household",
+    )
 
 
 class AttributeSection(Section):
     """Values, or cuts of a number; with cuts, optional `values` name the bins."""
 
-    values: list[str | int] | None = None
-    cuts: list[int | Decimal] | None = None
-    missing: str | None = None
+    values: list[str | int] | None = Field(default=None, description="its values; with `cuts`, the names of the bins")
+    cuts: list[int | Decimal] | None = Field(
+        default=None, description="the numbers where its bins begin, in increasing order"
+    )
+    missing: str | None = Field(default=None, description="the value that an empty cell means")
 
 
 def _as_table(given: Any) -> Any:
     return {"values": given} if isinstance(given, list) else given
 
 
-Attributes = dict[str, Annotated[AttributeSection, BeforeValidator(_as_table)]]
+Attributes = dict[
+    str,
+    Annotated[AttributeSection, BeforeValidator(_as_table, json_schema_input_type=list[str | int] | AttributeSection)],
+]
 
 
 class SchemaSection(Section):
     """The public shape of the data: attributes here, or in a codebook."""
 
-    max_persons: int
-    oversize: Oversize = "error"
-    codebook: PathText | None = None
-    household: Attributes | None = None
-    person: Attributes | None = None
+    max_persons: int = Field(description="the largest number of persons that a household counts")
+    oversize: Oversize = Field(
+        default="error",
+        description=(
+            'what to do with larger households. `"drop"` leaves out their last persons, `"subsample"` persons at '
+            "random: the files then describe the data after truncation, and `validate` shows the data holder how much "
+            "is cut"
+        ),
+    )
+    codebook: PathText | None = Field(
+        default=None, description="a public table with the columns attribute, level, value and optionally cut"
+    )
+    household: Attributes | None = Field(
+        default=None,
+        description=(
+            "Instead of a codebook: an attribute of households, and in `[schema.person.NAME]` one of persons. It is a "
+            "list of its values, or a table."
+        ),
+    )
+    person: Attributes | None = Field(
+        default=None, description="An attribute of persons as a list of its values, or as a table."
+    )
 
 
 class PrivacySection(Privacy):
-    """Unit and budget."""
+    """The privacy unit, the budget, and what the budget is charged to."""
 
-    unit: HouseholdUnitKind = "one_group"
+    unit: HouseholdUnitKind = Field(default="one_group", description="[what is protected](#what-is-protected)")
 
 
 class TableSection(Section):
     """A set of attributes by name, including `role.attribute`; both of its tables, or the one in `of`."""
 
-    attributes: list[str]
-    of: Counted | None = None
-    measure: bool = False
+    attributes: list[str] = Field(description="their names, also as [`role.attribute`](edit-rules.md#tables-by-role)")
+    of: Counted | None = Field(default=None, description="what the table counts; by default there is one table of each")
+    measure: bool = Field(default=False, description="`true`: these tables are measured in any case")
 
 
 class WorkloadSection(Section):
-    """The tables to answer well: all sets of up to k attributes, a sample of those of k, or sets by name.
+    """The tables to answer well: all sets of up to k attributes, a sample of those of k, or sets by name."""
 
-    With `measure` those of `sets` are measured regardless of the method's selection; `tables` sets it for each table.
-    """
-
-    k: int | None = None
-    sample: int | None = None
-    sets: list[list[str]] | None = None
+    k: int | None = Field(default=None, description="all sets of up to this number of attributes")
+    sample: int | None = Field(
+        default=None, description="this number of random sets of `k` attributes for each number of household attributes"
+    )
+    sets: list[list[str]] | None = Field(
+        default=None, description="lists of names of attributes; `persons` is a household's number of persons"
+    )
     tables: list[TableSection] | None = None
-    measure: bool = False
-    size: bool = False
+    measure: bool = Field(default=False, description="`true`: the tables of `sets` are measured in any case")
+    size: bool = Field(default=False, description="`true` adds the number of persons to all sets of `k` and `sample`")
 
 
 class AgreedCategory(Section):
     """The household attribute that has a category's values, and their names there."""
 
-    attribute: str
-    values: dict[str, str | int] | None = None
+    attribute: str = Field(description="the household attribute")
+    values: dict[str, str | int] | None = Field(
+        default=None, description="for each value of the category, the value of the attribute; by default the same"
+    )
 
 
 class AgreementSection(Section):
-    """A release of group sizes that the synthetic households must agree with."""
+    """A release of group sizes that the synthetic households [agree with](#agree-with-a-release)."""
 
-    release: PathText
-    region: str
-    by: dict[str, str | AgreedCategory] | None = None
+    release: PathText = Field(description="the directory of the release")
+    region: str = Field(description="the household attribute whose values are the leaf regions of the release")
+    by: dict[str, str | AgreedCategory] | None = Field(
+        default=None,
+        description=(
+            "For each category of the release, the household attribute with its values, or a table; by default the one "
+            "of the same name."
+        ),
+    )
 
     def by_attribute(self) -> dict[str, Any] | None:
         """Return the attributes that have the release's categories, if given."""
@@ -135,78 +169,128 @@ class AgreementSection(Section):
 
 
 class RegionalSection(Section):
-    """Tables by the regions of the release that the households agree with."""
+    """Tables by the regions of the release that the households agree with: [households by
+    region](#households-by-region).
+    """
 
-    share: Decimal | None = None
-    tables: list[list[str]] | None = None
-    worth: Decimal | None = None
+    share: int | Decimal | None = Field(
+        default=None, description="the part of the budget for tables by region; by default 1/4"
+    )
+    tables: list[list[str]] | None = Field(
+        default=None, description="lists of names of attributes; by default each attribute alone"
+    )
+    worth: int | Decimal | None = Field(
+        default=None,
+        description=(
+            "a table is measured if its noise is expected to sum to at most this part of all it counts; by default 1"
+        ),
+    )
+
+
+def _methods(schema: dict[str, Any]) -> None:
+    """Add the names of the methods."""
+    schema["enum"] = [*METHODS]
+
+
+def _method_options(schema: dict[str, Any]) -> None:
+    """Add the names of the options of all methods."""
+    schema |= only(option.name for row in METHODS.values() for option in fields(row.kind))
 
 
 class SynthesisSection(Section):
     """The method, the number of households and the title."""
 
-    method: str | None = None
-    options: dict[str, Any] | None = None  # the method's own
-    households: int | None = None
-    title: str | None = None
+    method: str | None = Field(
+        default=None, description=f'the method; by default `"{DEFAULT}"`', json_schema_extra=_methods
+    )
+    options: dict[str, Any] | None = Field(
+        default=None, description="the method's options", json_schema_extra=_method_options
+    )
+    households: int | None = Field(default=None, description="how many to draw; by default as many as there are")
+    title: str | None = Field(default=None, description="the title, if it is not in `[about]`")
 
 
 Values = dict[str, str | int | list[str | int]]
 
 
 class RoleSection(Section):
-    """A role: by `attribute` and `values`, or by `position`."""
+    """A role of persons, by `attribute` and `values`, or by `position`. NAME is the role."""
 
-    number: Number = "any"
-    attribute: str | None = None
-    values: list[str | int] | None = None
-    position: int | None = None
-    household: Values | None = None
-    may: Values | None = None
+    number: Number = Field(
+        default="any",
+        description="how many persons of a household have the role; exactly one means: in each household with persons",
+    )
+    attribute: str | None = Field(
+        default=None, description="a person attribute whose `values` mean the role; all roles use the same attribute"
+    )
+    values: list[str | int] | None = Field(
+        default=None, description="the values that mean the role; no value means two roles"
+    )
+    position: int | None = Field(
+        default=None,
+        description=(
+            "instead of `attribute`: the place in the order of persons, 1 for the first, in the order of `[persons] "
+            "order` if it is set"
+        ),
+    )
+    household: Values | None = Field(
+        default=None,
+        description="with `position`: the household has these values; in other households nobody has the role",
+    )
+    may: Values | None = Field(default=None, description="the values that persons in the role may have")
 
 
 class ImpliesSection(Section):
-    """If `when`, then `then`; optionally for persons in a role."""
+    """A person with the values of `when` has those of `then`; both may name household attributes."""
 
-    then: Values
-    when: Values | None = None
-    role: str | None = None
+    then: Values = Field(description="the values that follow")
+    when: Values | None = Field(default=None, description="the values that they follow from; by default always")
+    role: str | None = Field(default=None, description="only persons in this role")
 
 
 class BelowSection(Section):
-    """An attribute of the persons in `role` is below that of the person in `than`, by at least `by`."""
+    """An attribute of the persons in one role is below that of the person in another.
 
-    role: str
-    than: str
-    attribute: str
-    by: int | Decimal = 0
+    For bins, the rule is broken if no two numbers in them could satisfy it.
+    """
+
+    role: str = Field(description="the role of the persons with the lower value")
+    than: str = Field(description="the role of the person with the higher value")
+    attribute: str = Field(description="the attribute that is compared")
+    by: int | Decimal = Field(default=0, description="the least difference; 0: not above")
 
 
 class HasSection(Section):
-    """Households with these values have a person in the role; with `only` no others have one."""
+    """Households with these values have a person in the role."""
 
-    role: str
-    household: Values
-    only: bool = False
+    role: str = Field(description="the role")
+    household: Values = Field(description="the values of household attributes")
+    only: bool = Field(default=False, description="`true`: no other households have such a person")
 
 
 class SizeClassSection(Section):
     """A household attribute that follows from the number of persons."""
 
-    attribute: str
-    sizes: dict[str, int | list[int]]
+    attribute: str = Field(description="the household attribute")
+    sizes: dict[str, int | list[int]] = Field(
+        description="for each of its values, the number of persons, or the least and the most"
+    )
 
 
 class RulesSection(Section):
     """Edit rules for all households, and what to do with those of the data that break them."""
 
-    empty: bool = True
-    on_broken_rules: Literal["refuse", "keep"] | None = None
+    empty: bool = Field(default=True, description="`false`: no household is without persons")
+    on_broken_rules: Literal["refuse", "keep"] | None = Field(
+        default=None, description='what to do with data that break a rule; by default `"refuse"`'
+    )
     implies: list[ImpliesSection] | None = None
     below: list[BelowSection] | None = None
     has: list[HasSection] | None = None
     size_class: list[SizeClassSection] | None = None
-    missing_together: list[list[str]] | None = None
+    missing_together: list[list[str]] | None = Field(
+        default=None, description='lists of attributes, `[["a", "b"]]`: all of a list are missing, or none'
+    )
 
 
 class SynthesisSpec(Spec):

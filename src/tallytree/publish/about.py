@@ -16,6 +16,7 @@ from tallytree.core.errors import SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.numbers import short
 
+REFERENCE_DATE = "[0-9]{4}(-Q[1-4]|-[0-9]{2}(-[0-9]{2})?)?"  # before months and days are looked up
 DECLARED = "who published it and what the data are about, as the publisher states it (the same in all files)"
 LONGEST = 10_000  # characters of a text
 LONGEST_WORD = 60  # characters of a word for groups or entities
@@ -117,10 +118,10 @@ def is_reference_date(text: str) -> bool:
     >>> [is_reference_date(text) for text in ("2025", "2025-Q4", "2025-02", "2025-02-28", "2025-02-29", "1 May")]
     [True, True, True, True, False, False]
     """
-    if re.fullmatch(r"[0-9]{4}(-Q[1-4])?", text):
-        return True
-    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?", text):
+    if not re.fullmatch(REFERENCE_DATE, text):
         return False
+    if "Q" in text or len(text) == len("2025"):
+        return True
     try:
         date.fromisoformat(text if len(text) > len("2025-02") else f"{text}-01")
     except ValueError:
