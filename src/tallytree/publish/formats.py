@@ -1,4 +1,4 @@
-"""Export the tables of a release to formats that other software reads: CSV on the Web, JSON-stat and SDMX-CSV.
+"""Export the tables of a release to formats that other software reads: CSV on the Web, JSON-stat, SDMX-CSV and Excel.
 
 CSV on the Web (W3C, 2015) is the CSV files of a release with metadata that describe every column. Texts that a
 spreadsheet would take for formulas have an apostrophe in front, as in a release's own CSV files.
@@ -26,7 +26,7 @@ from tallytree.publish.release.release_statement import privacy_note, public_tot
 from tallytree.publish.release.table_layout import REGIONS_CSV, region_table
 from tallytree.publish.table import Key, Measure, Table, for_spreadsheets
 
-Format = Literal["sdmx-csv", "json-stat", "csvw"]
+Format = Literal["sdmx-csv", "json-stat", "csvw", "xlsx"]
 FORMATS: tuple[str, ...] = get_args(Format)
 METADATA = "csv-metadata.json"  # the file name that the standard prescribes
 LARGEST_SIZE = 2**31 - 1
@@ -45,12 +45,16 @@ def export(release: ReleaseContents, directory: Path, *, to: str, progress: Prog
     written: list[str] = []
 
     def fill(folder: Path) -> list[str]:
-        if to == "sdmx-csv":
-            from tallytree.publish.sdmx import write_sdmx_csv
+        from tallytree.publish.sdmx import write_sdmx_csv
+        from tallytree.publish.workbook import write_workbook
 
-            written.extend(write_sdmx_csv(release, folder, progress))
-        else:
-            written.extend((write_csvw if to == "csvw" else write_json_stat)(release, folder, progress))
+        write = {
+            "sdmx-csv": write_sdmx_csv,
+            "json-stat": write_json_stat,
+            "csvw": write_csvw,
+            "xlsx": write_workbook,
+        }[to]
+        written.extend(write(release, folder, progress))
         return written
 
     write_whole(directory, fill)

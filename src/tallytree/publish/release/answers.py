@@ -22,7 +22,6 @@ import numpy as np
 from tallytree.core.arrays import Floats, Integers
 from tallytree.core.errors import ReleaseError
 from tallytree.core.progress import Progress, Stage, silent
-from tallytree.domain.categories import ALL
 from tallytree.domain.histogram import size_label
 from tallytree.estimate.intervals import linear
 from tallytree.estimate.intervals.disagreement import CHANCE, disagreement
@@ -207,13 +206,12 @@ class _Answering:
         if sure is None or likely is None:
             return "guaranteed" if sure is not None else "typical" if likely is not None else None
         tree, scope = self.release.hierarchy, question.scope
-        bars, what = self.release.error_bars, "entities" if question.kind == "mean" else "counts"
+        what = "entities" if question.kind == "mean" else "counts"
         for area in self.release.areas if scope.area else ():
             if what == "counts" and area.name == scope.area and area.regions == scope.regions:
-                return bars.recommended("areas", area.kind) or "guaranteed"
+                return self.release.recommended("areas", area.kind) or "guaranteed"
         level = tree.regions.levels[max(int(tree.regions.level_of[region]) for region in scope.regions)]
-        summed = ALL in scope.values
-        return bars.recommended(what, f"{level}, {tree.levels[0]}" if summed else level) or "guaranteed"
+        return self.release.recommended(what, level, scope.values) or "guaranteed"
 
     # ---------------------------------------------------------------- released
 

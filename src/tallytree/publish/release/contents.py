@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -15,8 +15,10 @@ from tallytree.core.arguments import told
 from tallytree.core.arrays import Integers
 from tallytree.core.errors import SpecError
 from tallytree.core.names import briefly, did_you_mean
+from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.domain.histogram import entities, size_label
+from tallytree.estimate.intervals.interval import Kind
 from tallytree.mechanisms import Mechanism
 from tallytree.privacy.measurements import Measurements
 from tallytree.publish.about import NOT_STATED, About
@@ -39,6 +41,7 @@ from tallytree.publish.table import NOTHING, Key, Measure, Table
 
 Tables = Literal["counts", "entities", "areas"]
 GROUPS = "groups"  # a unit
+RELEASE_ID = "_release_id"  # not a field, so that a copy with other contents does not have it
 NO_ZEROS = "; cells that are zero are left out"
 LEFT_OUT = (
     "a cell without a row has count 0, and both its intervals start at 0; their largest upper end is stated for each "
@@ -73,6 +76,12 @@ class ReleaseContents:
     folder: Path | None = field(default=None, repr=False)  # of its run; for the data holder, in no file
 
     __repr__ = briefly
+
+    @property
+    def release_id(self) -> str | None:
+        """Return the id that the release was loaded or last saved with, or None before that."""
+        found: str | None = self.__dict__.get(RELEASE_ID)
+        return found
 
     @property
     def mechanism(self) -> str:
@@ -113,6 +122,11 @@ class ReleaseContents:
     def is_small(self) -> bool:
         """Return whether every table has one part, a row for every cell, and a CSV file beside it."""
         return is_small(self.hierarchy, len(self.sizes))
+
+    def recommended(self, what: str, place: str, values: Sequence[str] = ()) -> Kind | None:
+        """Return the kind of interval to use for numbers of a level or a kind of area; `values` are of categories."""
+        level = f"{place}, {self.hierarchy.levels[0]}" if ALL in values else place
+        return self.error_bars.recommended(what, level)
 
     @property
     def counts_table(self) -> Table:

@@ -26,7 +26,7 @@ from tallytree.publish.formats import Format, export
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.answers import Options, answer_queries, simultaneous_bands
 from tallytree.publish.release.areas import read_areas
-from tallytree.publish.release.contents import ReleaseContents, Tables
+from tallytree.publish.release.contents import RELEASE_ID, ReleaseContents, Tables
 from tallytree.publish.release.descriptions import MOST_SIZES, capped_sizes, cut_off, size_classes, truncation
 from tallytree.publish.release.error_bars import ENDS, in_percent
 from tallytree.publish.release.files import read_release, write_files
@@ -40,8 +40,6 @@ from tallytree.publish.statement import guarantee
 if TYPE_CHECKING:
     from tallytree.publish.report import Page
     from tallytree.publish.report.release_page import GeoJson
-
-_ID = "_release_id"  # not a field, so that a copy with other contents does not have it
 
 
 class Release(ReleaseContents, Published):
@@ -84,12 +82,6 @@ class Release(ReleaseContents, Published):
     (Hierarchy(total 1 → county 2), range(1, 4))
     """
 
-    @property
-    def release_id(self) -> str | None:
-        """Return the id that the release was loaded or last saved with, or None before that."""
-        found: str | None = self.__dict__.get(_ID)
-        return found
-
     @expecting(directory=PATH, replace=FLAG)
     def save(self, directory: str | PathLike[str], *, replace: bool = False, progress: Progress = silent) -> str:
         """Write the release directory, completely or not at all.
@@ -118,7 +110,7 @@ class Release(ReleaseContents, Published):
             If the directory cannot be written, or the release is only a part of one.
         """
         release_id = save_published(self, directory, replace=replace, progress=progress)
-        self.__dict__[_ID] = release_id
+        self.__dict__[RELEASE_ID] = release_id
         return release_id
 
     @property
@@ -177,7 +169,7 @@ class Release(ReleaseContents, Published):
         """
         release = cls(**vars(contents))
         if (manifest := directory / MANIFEST).is_file():
-            release.__dict__[_ID] = digest(manifest)
+            release.__dict__[RELEASE_ID] = digest(manifest)
         return release
 
     @expecting(directory=PATH)
@@ -219,8 +211,8 @@ class Release(ReleaseContents, Published):
         ----------
         directory : path
             The directory to write. It must not exist yet.
-        to : {"sdmx-csv", "json-stat", "csvw"}
-            The format: SDMX-CSV 2.0 with its structure, JSON-stat 2.0, or CSV on the Web.
+        to : {"sdmx-csv", "json-stat", "csvw", "xlsx"}
+            The format: SDMX-CSV 2.0 with its structure, JSON-stat 2.0, CSV on the Web, or a workbook of Excel.
         progress : callable, optional
             A function that is called with each step of the work.
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from tallytree.core.arrays import Integers
 from tallytree.core.names import briefly
-from tallytree.domain.categories import ALL
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.size_distribution import medians
 from tallytree.publish.about import About
@@ -95,11 +94,10 @@ class Cells:
     @cached_property
     def prefixes(self) -> dict[What, list[list[str]]]:
         """Return the prefixes of the columns of recommended intervals, by level and slot."""
-        tree, bars = self.release.hierarchy, self.release.error_bars
 
         def prefix(what: What, level: str, values: Sequence[str]) -> str:
             guaranteed_only = what == "counts" and not self.one_by_one
-            kind = bars.recommended(what, f"{level}, {tree.levels[0]}" if ALL in values else level)
+            kind = self.release.recommended(what, level, values)
             return TYPICAL if kind == "typical" and not guaranteed_only else ""
 
         slots = self.release.rows.values
