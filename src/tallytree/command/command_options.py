@@ -282,7 +282,7 @@ class ExportOptions:
 
     directory: Path = argument("RELEASE", DIRECTORY)
     to: str = option(
-        "Choose xlsx, sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for synthetic households.",
+        "Choose xlsx, sdmx-csv, json-stat or csvw for a release, activitysim or populationsim for a synthesis.",
         MISSING,
         metavar="FORMAT",
     )
