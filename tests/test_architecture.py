@@ -351,9 +351,9 @@ MOST_CODE_LINES = {
     "publish": 8_892,
     "demo": 168,
     "lab": 5_144,
-    "command": 3_784,
+    "command": 4_113,
 }
-MOST_MODULES = 208
+MOST_MODULES = 210
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (33, 4_688)  # modules, code lines
