@@ -227,10 +227,6 @@ class RunFolder:
                 f"{error.strerror}. Nothing was spent."
             ) from None
 
-    def put(self, measurements: Measurements, progress: Progress = silent) -> None:
-        """Write measurements into their reserved space. They are on disk when this returns."""
-        self.write_over(ROOM, measurements, MEASUREMENTS, in_percent("storing the measurements", progress))
-
     def measurements(self) -> Measurements:
         """Return the stored measurements of a release, with the receipt."""
         state = self.state()

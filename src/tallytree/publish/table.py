@@ -231,17 +231,20 @@ class Table:
         import pyarrow.csv
         import pyarrow.parquet as pq
 
-        schema, done = self.file_schema, _Progress(f"writing {self.name}", len(self.places), progress)
+        schema, lock, done, every = self.file_schema, Lock(), 0, len(self.places)
         texts = [key.name for key in self.keys if not key.whole and (self.width > 1 or not key.unique)]
         texts = [name for name in texts if name in schema.names]
 
         def write(start: int, stop: int) -> None:
+            nonlocal done
             for file, places in self.parts[start:stop]:
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 with pq.ParquetWriter(folder / file, schema, use_dictionary=texts) as writer:
                     for rows in self.batches(places):
                         writer.write_table(rows.select(schema.names), row_group_size=ROWS_IN_GROUP)
-                done.add(len(places))
+                with lock:
+                    done += len(places)
+                    progress(Stage(f"writing {self.name}", done, every, unit="%"))
 
         in_threads(write, [(number, number + 1) for number in range(len(self.parts))])
         names = [file for file, _ in self.parts]
@@ -251,18 +254,6 @@ class Table:
                 for rows in self.batches():
                     text.write_table(for_spreadsheets(rows))
         return names
-
-
-class _Progress:
-    """Count finished places from several threads and report them."""
-
-    def __init__(self, doing: str, places: int, progress: Progress) -> None:
-        self._doing, self._places, self._progress, self._lock, self._done = doing, places, progress, Lock(), 0
-
-    def add(self, places: int) -> None:
-        with self._lock:
-            self._done += places
-            self._progress(Stage(self._doing, self._done, self._places, unit="%"))
 
 
 def differing_cells(rows: Any, expected: Any, alike: Callable[[Any, Any], bool] = operator.eq) -> Iterator[str]:

@@ -49,11 +49,7 @@ FORMS = {
 
 @expecting(directory=PATH, out=PATH, form=TEXT)
 def population_files(
-    directory: str | PathLike[str],
-    out: str | PathLike[str],
-    *,
-    form: str = "activitysim",
-    progress: Progress = silent,
+    directory: str | PathLike[str], out: str | PathLike[str], *, form: str = "activitysim", progress: Progress = silent
 ) -> tuple[Path, Path]:
     """Write the households and persons of a directory as CSV files for a travel model.
 

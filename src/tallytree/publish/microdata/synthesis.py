@@ -180,11 +180,7 @@ def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int = 1) -> 
     return (
         pa.table({ID: ids, **labels(chunk.household, schema.household), SIZE: pa.array(chunk.sizes, pa.int32())}),
         pa.table(
-            {
-                ID: np.repeat(ids, chunk.sizes),
-                PERSON: persons.astype(np.int32),
-                **labels(chunk.person, schema.person),
-            }
+            {ID: np.repeat(ids, chunk.sizes), PERSON: persons.astype(np.int32), **labels(chunk.person, schema.person)}
         ),
     )
 

@@ -100,33 +100,34 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
 
 
 def room_for(
-    hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None, known: Measurements | None = None
+    hierarchy: Hierarchy,
+    neighbours: Neighbours,
+    plan: Plan,
+    totals: Integers | None,
+    known: Measurements | None = None,
+    *,
+    first: bool = False,
 ) -> int:
     """Return the most bytes that a plan's measurements take, except for sorted lists of unknown length.
 
-    That is 9 for each value and the id of each measured region, for the largest branch of the plan. With `known`, the
+    That is the largest branch of the plan or, with `first`, its first stage: 0 if it has none. With `known`, the
     answers of the first stage, the branch and all lengths are known.
     """
     shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
     if known is not None:
         shell = replace(known, measured=())
         plan = plan if known.branch is None else plan.branches[0 if known.branch.below else 1]
-    return max(_room_for(shell, branch.queries) for branch in plan.branches)
-
-
-def room_for_first(hierarchy: Hierarchy, neighbours: Neighbours, plan: Plan, totals: Integers | None) -> int:
-    """Return the most bytes that the first stage's answers take; 0 if a plan has no first stage."""
-    first = [query for query in plan.queries if query.view in FIRST]
-    shell = Measurements(hierarchy, neighbours, plan.budget, (), totals, "tallytree", ledgered=True)
-    return _room_for(shell, first) if first else 0
+    branches = [[query for query in branch.queries if not first or query.view in FIRST] for branch in plan.branches]
+    return max(_room_for(shell, queries) for queries in branches)
 
 
 def _room_for(shell: Measurements, queries: Sequence[MeasurementQuery]) -> int:
+    """Return the most bytes that the answers to queries take: 9 for each value, and the id of each region."""
     asked = [(*shell.regions_of(one.level, one.summed), prod(_shape(shell, one))) for one in queries]
     arrays = 4 * (len("".join(shell.hierarchy.ids).encode()) + 14 * len(shell.hierarchy))
     ids = sum(len("".join(tree.ids[rows]).encode()) for tree, rows, _ in asked)
     measured = ids + sum(9 * int(values) + 9 * int(rows.stop - rows.start) for _, rows, values in asked)
-    return FACTS + int(SLACK * (arrays + measured))
+    return FACTS + int(SLACK * (arrays + measured)) if asked else 0
 
 
 def _shape(shell: Measurements, query: MeasurementQuery) -> tuple[int, ...]:

@@ -23,11 +23,11 @@ from tallytree.privacy.neighbours import AS_READ, Neighbours, PrivacyUnit
 from tallytree.privacy.noise import NoiseSource
 from tallytree.privacy.plan import Plan
 from tallytree.privacy.run import measure
-from tallytree.publish.folder import place_of
+from tallytree.publish.folder import MEASUREMENTS, place_of
 from tallytree.publish.memory import count_listed, refuse_beyond_memory
 from tallytree.publish.release.error_bars import CONFIDENCE, Publication, Which, error_bars
 from tallytree.publish.release.fallback import Made, estimate_surely
-from tallytree.publish.release.measurements_file import room_for, room_for_first
+from tallytree.publish.release.measurements_file import room_for
 from tallytree.publish.release.table_layout import REGIONS, write_regions
 from tallytree.publish.release.value import Release
 from tallytree.publish.run_folder import (
@@ -399,10 +399,10 @@ def _measure_and_keep(
         progress(Stage(MAKING_ROOM))
         write_regions(group_sizes.hierarchy, None, run.folder / REGIONS)
         sync(run.folder / REGIONS)
-        run.take_rooms({ROOM: room_for(*facts), FIRST_ROOM: room_for_first(*facts)}, progress)
+        run.take_rooms({ROOM: room_for(*facts), FIRST_ROOM: room_for(*facts, first=True)}, progress)
         progress(Stage("measuring"))
         measurements = measured(journal=journal)
-        run.put(measurements, progress)
+        run.write_over(ROOM, measurements, MEASUREMENTS, in_percent("storing the measurements", progress))
     _commit(measurements)
     return measurements
 
