@@ -343,17 +343,17 @@ def test_every_public_name_can_be_had_and_type_checkers_are_told_the_same():
 MOST_CODE_LINES = {
     "core and domain": 2_503,
     "tables": 3_159,
-    "privacy": 3_137,
-    "estimate": 5_028,
-    "mechanisms": 2_044,
+    "privacy": 3_129,
+    "estimate": 4_956,
+    "mechanisms": 1_897,
     "synthesis": 2_466,
     "planning": 1_490,
-    "publish": 8_892,
+    "publish": 8_881,
     "demo": 168,
-    "lab": 5_171,
+    "lab": 5_144,
     "command": 4_113,
 }
-MOST_MODULES = 211
+MOST_MODULES = 210
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (33, 4_688)  # modules, code lines
@@ -367,7 +367,7 @@ THEOREM_CORE = (
     "privacy.selection",
     "privacy.noise",
 )
-MOST_IN_THE_CORE = 1_745
+MOST_IN_THE_CORE = 1_740
 PARTICIPLES = {"settled", "kept", "told", "shown", "asked", "noted", "making", "asking", "keeping"}
 # Present exceptions: these lists only get shorter.
 PARTICIPLE_MODULES: set[str] = set()
