@@ -347,13 +347,13 @@ MOST_CODE_LINES = {
     "estimate": 4_956,
     "mechanisms": 1_897,
     "synthesis": 2_466,
-    "planning": 1_490,
-    "publish": 8_881,
+    "planning": 1_577,
+    "publish": 8_976,
     "demo": 168,
     "lab": 5_144,
-    "command": 4_113,
+    "command": 4_140,
 }
-MOST_MODULES = 210
+MOST_MODULES = 211
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
 READING_LIST = ("privacy.run", "tables.count")
 MOST_TO_READ = (33, 4_688)  # modules, code lines

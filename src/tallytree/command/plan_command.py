@@ -23,17 +23,28 @@ from tallytree.command.synthesis_spec import SynthesisSpec
 from tallytree.core import display
 from tallytree.core.errors import TallytreeError
 from tallytree.core.names import visible
-from tallytree.core.progress import Stage
+from tallytree.core.progress import Progress, Stage
 from tallytree.estimate.intervals.interval import REACH_SHARE
-from tallytree.mechanisms import mechanism_named
+from tallytree.mechanisms import choose, mechanism_named
 from tallytree.planning.goals import Suggestion, in_words, suggest
+from tallytree.planning.grid import predict_grid
 from tallytree.planning.households import SWEPT, SynthesisPlan, plan_synthesis
-from tallytree.planning.prior import NO_PRIOR
-from tallytree.planning.report import Alternatives, PlanReport, draw_plan, list_splits, predict_errors, vary_budget
+from tallytree.planning.prior import NO_PRIOR, Prior
+from tallytree.planning.report import (
+    AS_GIVEN,
+    USUAL_SPLIT,
+    Alternatives,
+    PlanReport,
+    choose_by_prediction,
+    draw_plan,
+    list_splits,
+    predict_errors,
+)
 from tallytree.planning.simulation import Prediction, PublicFacts
 from tallytree.privacy.budget import as_decimal
 from tallytree.publish.microdata.synthesis_run import choose_method
 from tallytree.publish.release.descriptions import truncation
+from tallytree.publish.report import Page
 from tallytree.publish.report.plan_page import make_plan_page
 from tallytree.synthesis.marginals import DEFAULT, MarginalsOptions
 
@@ -76,12 +87,8 @@ def run_plan(options: PlanOptions) -> None:
             found_plan = predict_errors(facts, expecting, budgets, alternatives, progress=progress)
             content, parts = found_plan.to_json(), [plan_table(found_plan)]
             if options.report is not None:
-                best = replace(alternatives, mechanisms=[found_plan.best(found_plan.levels[-1]).mechanism])
-                several = budgets if len(budgets) > 1 else vary_budget(budgets[0])
-                simulated = predict_errors(facts, expecting, several, best, progress=progress)
-                title = f"What a budget buys: {spec.release.title or options.spec.stem}"
-                make_plan_page(simulated, title=title, words=spec.stated()).save(options.report)
-                parts.append(f"page: {options.report}")
+                page = _make_page(options, spec, facts, expecting, alternatives, progress)
+                parts.append(f"page: {page.save(options.report)}")
             if options.plot is not None:
                 page = draw_plan(facts, expecting, budgets[0], mechanisms=options.mechanism, progress=progress)
                 display.save(page, options.plot)
@@ -92,6 +99,29 @@ def run_plan(options: PlanOptions) -> None:
         show_json(content)
     else:
         show(*parts, quiet=options.quiet)
+
+
+def _make_page(
+    options: PlanOptions, spec: ReleaseSpec, facts: PublicFacts, prior: Prior, ways: Alternatives, progress: Progress
+) -> Page:
+    """Return the page of a plan for the mechanism that the release would take, or the first that was asked for."""
+    release, budgets = spec.release, read_budgets(options.epsilon, spec)
+    divided: dict[str, Any] = {"shares": release.shares, "priority": release.priority}
+    if ways.named:
+        name = ways.named[0]
+    elif release.options:
+        name = choose("auto", facts.neighbours).name
+    else:
+        name = choose_by_prediction(facts, prior, budgets[0], **divided, progress=progress).name
+    grid = predict_grid(facts, prior, budgets, replace(ways, mechanisms=[name]), progress=progress)
+    values = spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    given = {key: value for key in ("prior", "groups") if (value := getattr(options, key)) is not None}
+    values["plan"] = {**values.get("plan", {}), **given}
+    if options.epsilon:
+        values["privacy"] = {**values["privacy"], "epsilon": options.epsilon[0]}
+    title = f"Choose a budget: {spec.title or options.spec.stem}"
+    split = AS_GIVEN if release.shares is not None else release.priority or USUAL_SPLIT
+    return make_plan_page(grid, split=split, spec=values, title=title, words=spec.stated())
 
 
 # -------------------------------------------------------------------- on the screen

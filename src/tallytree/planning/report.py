@@ -57,12 +57,8 @@ LEAST_STANDARD_ERRORS = 3  # by which a mechanism must be better than the usual 
 MANY_GROUPS = 1000  # a half-width that is called large if the number of groups is unknown
 LEAST_GAIN = 0.02  # and by this part of the error
 AS_GIVEN = "as given"  # the name of shares that the user gave
-TIMES = (
-    Fraction(1, 4),
-    Fraction(1, 2),
-    Fraction(2),
-    Fraction(4),
-)  # a chart's other budgets, relative to this
+USUAL_SPLIT = "balanced"
+TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))  # a chart's other budgets, relative to this
 RATIOS = (4, 2, 1, 0.5, 0.25)  # of a level's share to the next one's
 DRAWN_CELLS = 100_000  # simulated regions × sizes: charts have many budgets and splits
 BANDS = "bands"  # the name of an allocation by size bands
@@ -181,7 +177,7 @@ class PlanReport:
             return ()
         usual, names = choose("auto", self.facts.neighbours).name, {one.mechanism for one in self.predictions}
         of_one = [one for one in self.in_tree() if one.mechanism == (usual if usual in names else min(names))]
-        split = "balanced" if any(one.split == "balanced" for one in of_one) else of_one[0].split
+        split = USUAL_SPLIT if any(one.split == USUAL_SPLIT for one in of_one) else of_one[0].split
         groups, found = sum_up(self.hierarchy, self.expected.totals), list[str]()
         for budget in self.budgets:
             rows = [one for one in of_one if (one.split, one.budget) == (split, budget)]
@@ -246,7 +242,7 @@ class PlanReport:
 
     def _chart(self) -> Any:
         """Return a chart of predicted errors with one split, including mechanisms without splits."""
-        split = "balanced" if "balanced" in self.splits else self.splits[0]
+        split = USUAL_SPLIT if USUAL_SPLIT in self.splits else self.splits[0]
         splits: dict[str, set[str]] = {}
         for one in self.predictions:
             splits.setdefault(one.mechanism, set()).add(one.split)
@@ -437,8 +433,8 @@ def predict_errors(
             errors = (*_mean(found.l1[number, :, depth]), *_mean(found.emd[number, :, depth]))
             about = scenario.mechanism.name, split, spent, scenario.asked or scenario.budget, level, depth
             width = widths[depth] if depth < len(widths) else None
-            reach, none = float(found.reach[number, depth]), float(found.published_as_none[number, depth])
-            predictions.append(Prediction(*about, *errors, width, reach, none))
+            parts = (found.reach, found.published_as_none, found.within_5_percent)
+            predictions.append(Prediction(*about, *errors, width, *(float(one[number, depth]) for one in parts)))
     about_all = prior.source, confidence, effort.replicates
     return PlanReport(facts, *about_all, tuple(predictions), skipped, tuple(notes), expected)
 
@@ -652,7 +648,7 @@ def draw_plan(
     """Draw error against the budget, and the trade between levels, as one Altair chart from new simulations."""
     alt, hierarchy = display.altair(), facts.hierarchy
     how: dict[str, Any] = {"effort": Effort.usual(facts, DRAWN_CELLS), "progress": progress}
-    even = Alternatives(mechanisms, splits={"balanced": level_shares(hierarchy, None)})
+    even = Alternatives(mechanisms, splits={USUAL_SPLIT: level_shares(hierarchy, None)})
     pictures = [against_budget(predict_errors(facts, prior, vary_budget(budget), even, **how).in_tree())]
     if hierarchy.depth > 1:
         splits: dict[str, Shares | None] = {
@@ -672,13 +668,13 @@ def draw_plan(
     return display.styled(both, subtitle_color="#5b6770", legend_columns=5)
 
 
-def vary_budget(budget: Budget) -> list[Budget]:
-    """Return the budget with smaller and larger ones of the same kind."""
+def vary_budget(budget: Budget, times: Sequence[Fraction] = TIMES) -> list[Budget]:
+    """Return the budget with multiples of it, of the same kind."""
     stated: dict[str, Any] = {"rho": budget.amount} if budget.epsilon is None else {"epsilon": budget.epsilon}
     fixed: dict[str, Any] = {"delta": budget.delta, "noise": budget.noise}
     return [
         budget,
-        *(Budget(**{name: by * amount for name, amount in stated.items()}, **fixed) for by in TIMES),
+        *(Budget(**{name: by * amount for name, amount in stated.items()}, **fixed) for by in times),
     ]
 
 

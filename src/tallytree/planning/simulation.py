@@ -49,6 +49,7 @@ from tallytree.tables.group_sizes import GroupSizes, Sealed
 
 SURE = 0.99  # the probability that a predicted reach is large enough
 TYPICAL_MARGIN = 1.4
+NEAR = 0.05  # of a count: published numbers this close are called within 5 %
 CELLS_IN_ALL = 200_000  # limit for each mechanism and split, over all replicates
 REPLICATES = (3, 25)  # minimum and maximum
 MOST_CELLS = 500_000  # limit for simulated regions × sizes
@@ -81,6 +82,7 @@ class Prediction:
     half_width: float | None  # of the widest guaranteed interval for one count, around an unbiased estimate; or None
     reach: float | None  # most recommended intervals of the level are within count ± reach; depends on the prior
     published_as_none: float  # of the regions with groups, the part whose published counts are all 0; likewise
+    within_5_percent: float  # of the counts that are not 0, the part that is published within 5 %; likewise
 
     def plain(self) -> dict[str, Any]:
         """Return plain values."""
@@ -163,9 +165,8 @@ class Simulation:
     emd: Floats
     tree: Hierarchy  # the simulated tree
     reach: Floats  # `[scenarios, levels]`: the reach of recommended intervals; NaN if unknown
-    published_as_none: (
-        Floats  # `[scenarios, levels]`: of regions with groups, the part whose published counts are all 0
-    )
+    published_as_none: Floats  # `[scenarios, levels]`: the part of regions with groups that are published as 0
+    within_5_percent: Floats  # `[scenarios, levels]`: the part of counts above 0 that are published within 5 %
 
     __repr__ = briefly
 
@@ -190,7 +191,8 @@ def simulate_releases(
     tree, leaves = shrink_tree(whole, expected.totals, max(2 * whole.depth, effort.most_cells // sizes))
     shape = (len(scenarios), effort.replicates, len(name_levels(tree)))
     per_level = np.full((shape[0], shape[2]), np.nan)
-    found = Simulation(np.empty(shape), np.empty(shape), tree, per_level, np.zeros_like(per_level))
+    nothing = np.zeros_like(per_level)
+    found = Simulation(np.empty(shape), np.empty(shape), tree, per_level, nothing, nothing.copy())
     reaching = [Reach(shape[2]) for _ in scenarios]
     lost = _leaves_per_region(whole) / _leaves_per_region(tree)
     lost = np.concatenate([lost, lost[2 : 2 + shape[2] - tree.depth]])  # the same numbers over all categories
@@ -200,13 +202,13 @@ def simulate_releases(
         progress(others if replicate else Stage("simulating the first release"))
         counts = expected.sample(leaves)
         data, truth = _make_data(counts, tree, neighbours), tree.aggregate(counts)
-        true_parts = _parts(truth, tree)
+        true_parts = split_by_level(truth, tree)
         for number, scenario in enumerate(scenarios):
             measurements = _measure(data, neighbours, scenario)
             estimate = scenario.mechanism.estimate(measurements).counts
             wide = np.zeros_like(truth)  # a measured largest size may have cut the columns short
             wide[:, : estimate.shape[1]] = estimate
-            parts = _parts(wide, tree)
+            parts = split_by_level(wide, tree)
             if confidence is not None:
                 reaching[number].add(_guaranteed(measurements, estimate, confidence), parts, true_parts)
             factors = lost if scenario.mechanism.leaves_only else np.ones(shape[2])
@@ -215,6 +217,7 @@ def simulate_releases(
                 found.l1[number, replicate, level] = factors[level] * errors[0].mean()
                 found.emd[number, replicate, level] = factors[level] * errors[1].mean()
                 found.published_as_none[number, level] += _share_published_as_none(one, other) / effort.replicates
+                found.within_5_percent[number, level] += within_5_percent(one, other) / effort.replicates
     if confidence is not None:
         found.reach[:] = [one.found(confidence) for one in reaching]
     return found
@@ -271,7 +274,7 @@ def _order_statistic(values: Floats | Integers) -> int:
     return int(np.sort(values)[min(number, math.ceil(number * REACH_SHARE + spread)) - 1])
 
 
-def _parts(counts: Integers, tree: Hierarchy) -> list[Integers]:
+def split_by_level(counts: NDArray[Any], tree: Hierarchy) -> list[NDArray[Any]]:
     """Return the counts of each of the `name_levels`."""
     found = [counts[tree.level_slice(level)] for level in range(tree.depth)]
     if tree.by.columns:
@@ -285,7 +288,7 @@ def _guaranteed(measurements: Measurements, counts: Integers, confidence: float)
     found, tree = guaranteed(measurements, counts, level=confidence), measurements.hierarchy
     if found is None:
         return None
-    lower, upper = _parts(found.lower, tree), _parts(found.upper, tree)
+    lower, upper = split_by_level(found.lower, tree), split_by_level(found.upper, tree)
     if tree.by.columns:
         sums, regions = guaranteed_sums(measurements, counts, Unions.of_margins(tree), found), tree.regions
         for ends, of_sums in ((lower, sums.lower), (upper, sums.upper)):
@@ -298,6 +301,12 @@ def _share_published_as_none(published: Integers, truth: Integers) -> float:
     """Return the part of the regions with groups that is published without any."""
     there = truth.sum(axis=1) > 0
     return float(np.mean(published[there].sum(axis=1) == 0)) if there.any() else 0.0
+
+
+def within_5_percent(published: Integers, truth: Integers) -> float:
+    """Return the part of the counts above 0 that is published within 5 %."""
+    there = truth > 0
+    return float(np.mean(np.abs(published - truth)[there] <= NEAR * truth[there])) if there.any() else 1.0
 
 
 def name_levels(tree: Hierarchy) -> tuple[str, ...]:

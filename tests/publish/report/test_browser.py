@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 
 import pytest
 
@@ -12,64 +11,13 @@ from tallytree.demo.country import make_country
 from tallytree.publish.release.areas import areas_to_publish
 from tallytree.publish.release.release_run import Publication, estimate_release
 from tallytree.publish.report.synthesis_page import make_synthesis_page
+from tests.publish.report.browser import IN_BROWSER
 from tests.publish.report.worlds import ATTACK, NAMES, released, squares
 from tests.synthesis.made_up import made_up
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("chromium"),
-    pytest.mark.skipif(
-        CHROMIUM is None,
-        reason="NOT TESTED IN A BROWSER: there is no Chromium; install it with: sudo apt-get install chromium",
-    ),
-]
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
+pytestmark = IN_BROWSER
 WIDTHS = {"phone": 360, "tablet": 768, "desk": 1280}
 SERIOUS = ("serious", "critical")
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(chromium):
-    """A page from disk, with the network off; whatever its console says and whatever it asks for is a fault."""
-    contexts, faults = [], []
-
-    def opened(path, *, width=1280, **how):
-        context = chromium.new_context(
-            viewport={"width": width, "height": 900}, offline=True, accept_downloads=True, **how
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: faults.append(message.text))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on(
-            "request",
-            lambda asked: asked.url == path.as_uri() or asked.url.startswith("blob:") or faults.append(asked.url),
-        )
-        page.goto(path.as_uri())
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not faults
 
 
 @pytest.fixture(scope="module")

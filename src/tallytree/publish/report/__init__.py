@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from html import escape
+from math import ceil, floor
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,11 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html)}" width="100%" height="600" title="report"></iframe>'
 
 
-def render_page(template: str, values: Mapping[str, Any], *, data: Any = None, script_name: str = "page.js") -> Page:
-    """Render a page from a template; `data` are the plain values for its script."""
+def render_page(template: str, values: Mapping[str, Any], *, data: Any = None, scripts: Sequence[str] = ()) -> Page:
+    """Render a page from a template; `data` are the plain values for its scripts, which run as one."""
     from markupsafe import Markup
 
-    style, script = (_read(name) for name in ("page.css", script_name))
+    style, script = _read("page.css"), "\n".join(['"use strict";', "(() => {", *map(_read, scripts), "})();"])
     runs = "none" if data is None else _digest(script)
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{runs}'; img-src data:; base-uri 'none'; "
@@ -156,6 +157,8 @@ FILTERS = {
     "period": lambda text: format_date(date.fromisoformat(text)) if text.count("-") == 2 else text,
     "place": place_on_bar,
     "signed": lambda value: NOTHING if value is None else f"{value:+,.0f}".replace("-", "−"),
+    "percent_up": lambda value: NOTHING if value is None else f"{ceil(100 * value - 1e-9)} %",
+    "percent_whole": lambda share: f"{floor(100 * share + 1e-9)} %",
     "plus_minus": lambda text: NOTHING if text in (None, NOTHING) else f"± {text}",
 }
 

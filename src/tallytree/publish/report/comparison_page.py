@@ -30,7 +30,7 @@ def make_comparison_page(comparison: Any, *, map: GeoJson | None = None) -> Page
         "map": None if map is None else _place_map(comparison, map),
         "other_leaves": any(row["other_leaves"] for table in tables for row in table["rows"]),
     }
-    return render_page("comparison.html", values, data={}, script_name="sort.js")
+    return render_page("comparison.html", values, data={}, scripts=["sort.js"])
 
 
 def _rows_of(comparison: Any, family: Family) -> list[Row]:

@@ -110,7 +110,8 @@ def make_release_page(
         "directory": directory,
         "map": drawn,
     }
-    return render_page("release.html", values, data=data if drawn is None else {**data, "map": drawn["places"]})
+    data |= {} if drawn is None else {"map": drawn["places"]}
+    return render_page("release.html", values, data=data, scripts=("page.js", "release.js"))
 
 
 def _odds(budget: Budget) -> float | None:
