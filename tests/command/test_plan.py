@@ -7,8 +7,10 @@ import sys
 import pytest
 
 import tallytree.command.main
+import tallytree.planning.grid
 from tallytree import SpecError
 from tallytree.command.release_spec import ReleaseSpec
+from tallytree.planning.report import AUTO_CANDIDATES
 
 SPEC = """
 [regions]
@@ -106,6 +108,26 @@ def test_a_picture_is_drawn(folder, run, ending):
     assert f"picture: plan.{ending}" in out
     start = (folder / f"plan.{ending}").read_bytes()[:300]
     assert {"png": b"PNG", "svg": b"<svg", "html": b"<html"}[ending] in start
+
+
+def page_data(path):
+    """What the page of a plan embeds for its script."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)[1])
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "auto"])
+def test_a_page_has_the_spec_as_it_was_planned(folder, run, monkeypatch, named):
+    monkeypatch.setitem(tallytree.planning.grid.EFFORT, "bounds", (2, 2))
+    (folder / "release.toml").write_text(SPEC + '[release]\npriority = "leaves"\n')
+    words = ["--mechanism", "joint-cumulative"] if named else []
+    out = run("plan", "release.toml", "--report", "plan.html", "--epsilon", "1.5", "--groups", "4000", *words)
+    assert "page: plan.html" in out
+    data = page_data(folder / "plan.html")
+    assert data["own"] == {"amount": 1.5, "split": "leaves", "size": 5}
+    assert data["spec"]["privacy"] == {"unit": "one_entity", "epsilon": "1.5"}
+    assert data["spec"]["plan"] == {"prior": "households", "groups": 4000}
+    assert data["spec"]["release"] == {"priority": "leaves"}
+    assert data["mechanism"] == "joint-cumulative" if named else data["mechanism"] in AUTO_CANDIDATES
 
 
 def test_a_public_list_of_groups_gives_the_totals(folder, run):

@@ -50,7 +50,7 @@ class PlanGrid:
         return self.reports[self.max_size]
 
     def values(self, measure: str) -> Floats:
-        """Return a measure of all predictions `[largest sizes, splits, budgets, levels]`; NaN where there is none."""
+        """Return a measure of all predictions `[largest sizes, splits, budgets, levels]`; NaN if it is unknown."""
         return np.array(
             [
                 [
