@@ -231,3 +231,20 @@ def test_large_tables_leave_their_zeros_out_of_csvw_and_say_so(monkeypatch, tmp_
 def test_a_directory_that_is_there_is_left_alone(to, tmp_path):
     with pytest.raises(tt.ReleaseError, match="already exists"):
         plain(intervals="none").export(tmp_path, to=to)
+
+
+WORDS = {"publisher": "PUBLISHER", "contact": "CONTACT", "licence": "LICENCE", "reference_date": "2025-03"}
+WORDS |= {"description": "DESCRIPTION", "source": "SOURCE"}
+
+
+@pytest.mark.parametrize("contact", ["CONTACT", "contact@example.org"])
+@pytest.mark.parametrize("to", ["json-stat", "sdmx-csv", "csvw"])  # the test of workbooks reads the notes
+def test_every_export_states_what_the_publisher_states(to, contact, tmp_path):
+    release = plain(intervals="none", about=WORDS | {"contact": contact})
+    folder = exported(release, to, tmp_path)
+    text = "".join(path.read_text() for path in folder.iterdir())
+    assert [word for word in (WORDS | {"contact": contact}).values() if word not in text] == []
+    if to == "sdmx-csv":
+        sender = sdmx.read_sdmx(folder / "structure.xml").header.sender
+        assert (str(sender.name), len(sender.contact)) == ("PUBLISHER", 1)
+        assert contact in (str(sender.contact[0].name), *sender.contact[0].email)

@@ -70,6 +70,11 @@ class About:
         given = {"groups": groups, "entities": entities}
         return replace(self, **{name: word for name, word in given.items() if word is not None})
 
+    @property
+    def has_email(self) -> bool:
+        """Return whether the contact is an email address."""
+        return re.fullmatch(r"[^\s@]+@[^\s@]+", self.contact) is not None
+
     def in_statement(self) -> dict[str, Any]:
         """Return the entry of a privacy statement; nothing if nothing was stated."""
         return {"about": found} if (found := self.to_json()) else {}
@@ -78,7 +83,7 @@ class About:
         """Return the entries of a data package; its description begins with that of the publisher."""
         licence = {"path" if "://" in self.licence else "name": self.licence}
         publisher = {"title": self.publisher, "role": "publisher"}
-        email = {"email": self.contact} if re.fullmatch(r"[^\s@]+@[^\s@]+", self.contact) else {}
+        email = {"email": self.contact} if self.has_email else {}
         return {
             "description": f"{self.description} {guarantee}".lstrip(),
             **({"contributors": [{**publisher, **email}]} if self.publisher else {}),
@@ -89,13 +94,10 @@ class About:
         }
 
     def in_dublin_core(self) -> dict[str, str]:
-        """Return what was stated with the names of Dublin Core."""
-        names = {"licence": "license", "reference_date": "temporal"}
-        return {
-            f"dc:{names.get(name, name)}": text
-            for name, text in self.to_json().items()
-            if name not in ("contact", *WORDS)
-        }
+        """Return what was stated with the names of Dublin Core, and the contact with that of schema.org."""
+        names = {"licence": "dc:license", "reference_date": "dc:temporal", "contact": "schema:contactPoint"}
+        stated = {name: text for name, text in self.to_json().items() if name not in WORDS}
+        return {names.get(name, f"dc:{name}"): text for name, text in stated.items()}
 
     def cite(self, kind: str, title: str, release_id: str | None, version: str) -> str:
         """Return a citation: publisher, reference date, title, id and software.

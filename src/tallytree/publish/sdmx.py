@@ -19,6 +19,7 @@ from xml.sax.xmlreader import AttributesImpl
 from tallytree.core.errors import ReleaseError
 from tallytree.core.names import visible
 from tallytree.core.progress import Progress, Stage
+from tallytree.publish.about import About
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.release_statement import privacy_note
 from tallytree.publish.table import Key, Table
@@ -74,12 +75,14 @@ def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -
             f"{MOST_OBSERVATIONS:,}: use --to csvw, or read its Parquet files"
         )
     names = [STRUCTURE]
-    about = f"{release.about.description} {privacy_note(release.measurements)}".lstrip()
-    flows = [_flow(table, about, release.about.reference_date) for table in found]
+    about = release.about
+    stated = [f"{name}: {text}." for name, text in (("Source", about.source), ("Licence", about.licence)) if text]
+    note = " ".join([*([about.description] if about.description else []), privacy_note(release.measurements), *stated])
+    flows = [_flow(table, note, about.reference_date) for table in found]
     for table, flow in zip(found, flows, strict=True):
         names.append(f"{table.name}.csv")
         _write(table, flow, folder / names[-1], progress)
-    write_structure(flows, release.title, folder / STRUCTURE)
+    write_structure(flows, release.title, about, folder / STRUCTURE)
     return tuple(names)
 
 
@@ -212,7 +215,7 @@ class _Xml:
                 self.text(name, text, **{"xml:lang": "en"})
 
 
-def write_structure(flows: Sequence[Flow], title: str, path: Path) -> None:
+def write_structure(flows: Sequence[Flow], title: str, about: About, path: Path) -> None:
     """Write the structure message that describes the files of observations."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         writer = XMLGenerator(file, "utf-8", short_empty_elements=True)
@@ -225,7 +228,12 @@ def write_structure(flows: Sequence[Flow], title: str, path: Path) -> None:
                 xml.text("mes:Test", "false")
                 xml.text("mes:Prepared", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
                 with xml.element("mes:Sender", id=AGENCY):
-                    pass
+                    xml.named(about.publisher)
+                    if about.contact:
+                        with xml.element("mes:Contact"):
+                            xml.named("" if about.has_email else about.contact)
+                            if about.has_email:
+                                xml.text("mes:Email", about.contact)
             with xml.element("mes:Structures"):
                 _code_lists(flows, xml)
                 _concepts(flows, title, xml)
