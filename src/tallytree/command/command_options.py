@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -23,7 +23,7 @@ RELEASE, DIRECTORY = "A release directory.", "A directory that release or synthe
 LEDGER = "The ledger file."
 QUIET, AS_JSON = "Print only errors, warnings and ids.", "Print JSON."
 NO_REPORT = "Do not write a report (report.html)."
-JOBS = "Number of parallel processes; by default one per processor."
+JOBS = "Use this many parallel processes; by default one per processor."
 
 
 def argument(metavar: str, help: str, default: Any = MISSING) -> Any:  # noqa: A002
@@ -142,7 +142,7 @@ class QueryOptions:
     region: Names = option(
         "Select a region by id or name; repeat it for a sum. All regions by default.", metavar="REGION"
     )
-    size: str | None = option('">=6", "3-5", "0" or "1,2,7+". All sizes if left out.')
+    size: str | None = option('Select sizes: ">=6", "3-5", "0" or "1,2,7+"; all of them by default.')
     share: bool = flag("Compute the sizes' share of all groups there.")
     mean: bool = flag("Compute entities per group; groups of the last size or more count as that size.")
     median: bool = flag("Compute the median size of the groups.")
@@ -155,7 +155,7 @@ class QueryOptions:
         "Answer for every area of a CSV or Parquet file: columns area and region.", metavar="FILE"
     )
     by: Names = option(
-        "A category's value: tenure=rented. With tenure alone, each of its values.", metavar="NAME=VALUE"
+        "Select a category's value: tenure=rented. With tenure alone, each of its values.", metavar="NAME=VALUE"
     )
     share_of: Names = option("Compute the share of a category's value among all groups there.", metavar="NAME=VALUE")
     confidence: float | None = option("Set the confidence of the intervals; by default the release's own.")
@@ -176,11 +176,13 @@ class CompareOptions:
     level: str | None = option("Compare the regions of this level only.")
     size: Names = option('Compare a band of sizes, such as ">=3", alone. May be repeated.', metavar="SIZES")
     by: Names = option(
-        "A category's value: tenure=rented. With tenure alone, each of its values.", metavar="NAME=VALUE"
+        "Select a category's value: tenure=rented. With tenure alone, each of its values.", metavar="NAME=VALUE"
     )
     family_wise: bool = flag("Limit the chance of any false flag to 5 %, not their share.")
     more_than: str | None = option("Flag only changes of more than this: 5%.", metavar="PERCENT")
-    concordance: Path | None = option("For changed boundaries: columns old_leaf and new_leaf.", metavar="FILE")
+    concordance: Path | None = option(
+        "Follow changed boundaries by this table: columns old_leaf and new_leaf.", metavar="FILE"
+    )
     ledger: Path | None = option("Name the joint total that this ledger has for both data sets.")
     out: Path | None = option("Write tables, facts and a page to this new directory.")
     report: Path | None = option("Write the page to this file: .html.")
@@ -198,14 +200,16 @@ class EvaluateOptions:
     data: str = argument(
         "DATASET|PATH", "census, taxi, race, people, or a CSV or Parquet file of public counts by region and size."
     )
-    level: Names = option("A column of the file with region names; repeat, from the top down.", metavar="COLUMN")
-    size_columns: str | None = option("Prefix of the file's size columns: hh for hh1, hh2 and so on", metavar="PREFIX")
-    mechanism: Names = option("Repeat for several; all of them if not given.", metavar="NAME")
-    epsilon: Names = option("Repeat for several; 1 if not given.", metavar="EPSILON")
-    runs: int = option("Runs of each mechanism with each epsilon.", 5)
-    scale: float = option("Size of a made-up data set; 1 is full size.", 1.0)
-    seed: int = option("The same seed gives the same data and noise.", 0)
-    unit: str = option("one_entity or one_group.", "one_entity")
+    level: Names = option("Take this column of the file for a level; repeat it from the top down.", metavar="COLUMN")
+    size_columns: str | None = option(
+        "Take columns with this prefix for sizes: hh for hh1, hh2 and so on.", metavar="PREFIX"
+    )
+    mechanism: Names = option("Run this mechanism; repeat it for several. All of them by default.", metavar="NAME")
+    epsilon: Names = option("Run with this epsilon; repeat it for several. 1 by default.", metavar="EPSILON")
+    runs: int = option("Run each mechanism this many times with each epsilon.", 5)
+    scale: float = option("Scale made-up data to this size; 1 is full size.", 1.0)
+    seed: int = option("Draw data and noise from this seed.", 0)
+    unit: str = option("Protect each entity (one_entity) or each group (one_group).", "one_entity")
     jobs: int | None = option(JOBS)
     limit: float | None = option("Stop a run after this many seconds; no limit by default.")
     as_json: bool = flag("Print the summary as JSON.")
@@ -218,8 +222,8 @@ class EvaluateOptions:
 class AuditOptions:
     """The options of `audit`."""
 
-    mechanism: Names = option("Repeat for several; all if not given.", metavar="NAME")
-    runs: int | None = option("Number of outputs per neighbour; 10,000 by default.")
+    mechanism: Names = option("Audit this mechanism; repeat it for several. All of them by default.", metavar="NAME")
+    runs: int | None = option("Draw this many outputs per neighbour; 10,000 by default.")
     quick: bool = flag("Use fewer runs and settings.")
     planted: bool = flag("Audit planted defects: each must be caught.")
     confidence: float = option("Set the joint confidence of all bounds from outputs.", 0.999)
@@ -235,7 +239,7 @@ class DemoOptions:
 
     out: Path = option("Write the release to this directory; an older release there is replaced.", Path("demo-release"))
     data: Path = option("Write the made-up country's files to this directory.", Path("demo-data"))
-    households: int = option("How many households the country has.", 100_000, min=1000)
+    households: int = option("Make up this many households.", 100_000, min=1000)
     no_report: bool = flag(NO_REPORT)
     quiet: bool = flag(QUIET)
 
@@ -255,7 +259,7 @@ class VerifyOptions:
     """The options of `verify`."""
 
     directory: Path = argument("RELEASE", DIRECTORY)
-    id: str | None = option("The id printed at release, or its first 8 or more digits.")
+    id: str | None = option("Check the id printed at release, or its first 8 or more digits.")
     no_typical: bool = flag("Leave out typical intervals, which take 25 estimates.")
     ledger: Path | None = option("Record the id of a sound release in the ledger that paid for it.")
     as_json: bool = flag(AS_JSON)
@@ -316,9 +320,9 @@ class LedgerOptions(ListOptions):
 class TotalOptions:
     """The options that set a total budget."""
 
-    epsilon: str | None = option("Total budget in pure epsilon.")
-    rho: str | None = option("Total budget in rho (zCDP).")
-    delta: str | None = option("With --epsilon: the largest rho for (epsilon, delta).")
+    epsilon: str | None = option("Set the total in pure epsilon.")
+    rho: str | None = option("Set the total in rho (zCDP).")
+    delta: str | None = option("With --epsilon, set the total to the largest rho for (epsilon, delta).")
     quiet: bool = flag(QUIET)
 
 
@@ -343,7 +347,9 @@ class RecordOptions:
 
     directory: Path = argument("RELEASE", DIRECTORY)
     ledger: Path = option("The ledger that paid for it.", MISSING, metavar="LEDGER")
-    receipt: int | None = option("The reservation that paid; by default found from the measurements.", metavar="NUMBER")
+    receipt: int | None = option(
+        "Name the reservation that paid; by default it is found from the measurements.", metavar="NUMBER"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,6 +367,7 @@ def with_options(function: Callable[[Any], T]) -> Callable[..., T]:
     hints, parameters = get_type_hints(kind), inspect.signature(kind).parameters
     for one in fields(kind):
         about = {key: value for key, value in one.metadata.items() if key not in ("positional", "name")}
+        about.setdefault("metavar", _metavar(one.name, hints[one.name]))
         described = typer.Argument(**about) if one.metadata["positional"] else typer.Option(option_name(one), **about)
         hints[one.name] = Annotated[hints[one.name], described]
 
@@ -372,6 +379,12 @@ def with_options(function: Callable[[Any], T]) -> Callable[..., T]:
     run.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
     run.__annotations__ = hints
     return run
+
+
+def _metavar(name: str, hint: Any) -> str | None:
+    """Return the word for an option's value in help; None if it has no value."""
+    words = {Path: "PATH", int: "NUMBER", float: "NUMBER", str: name.upper()}
+    return next((word for kind, word in words.items() if kind in (hint, *get_args(hint))), None)
 
 
 def command_line(options: Any) -> str:

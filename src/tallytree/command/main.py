@@ -87,7 +87,9 @@ def demo(options: given.DemoOptions) -> None:
 @app.command()
 @with_options
 def init(options: given.InitOptions) -> None:
-    """Write a spec for a file of persons, or for one of persons and one of households. Nothing is spent.
+    """Write a spec for one or two private files. Nothing is spent.
+
+    A file of persons is enough. If the households have a file of their own, name it too.
 
     It reads the names and types of columns, asks at most seven questions with a guess for each, and writes a spec with
     comments. Values of private columns are neither shown nor stored, except the list of regions if you declare it
