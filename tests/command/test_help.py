@@ -29,5 +29,3 @@ def test_help_fits_into_80_columns_and_names_values_by_words(path):
     assert max(map(len, lines)) <= 80
     options = [line for line in lines if line.startswith("  -")]
     assert not [line for line in options if re.search("<(str|int|float|path)", line)]
-    listed = lines[lines.index("Commands:") :] if "Commands:" in lines else []
-    assert not [line for line in listed if line.endswith("...")], "the first sentence is too long for the list"
