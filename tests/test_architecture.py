@@ -348,10 +348,10 @@ MOST_CODE_LINES = {
     "mechanisms": 1_897,
     "synthesis": 2_466,
     "planning": 1_577,
-    "publish": 8_976,
+    "publish": 8_984,
     "demo": 168,
     "lab": 5_144,
-    "command": 4_140,
+    "command": 4_150,
 }
 MOST_MODULES = 211
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.
