@@ -293,7 +293,7 @@ def pictures(out: Path, only: Sequence[str]) -> None:
         runs = sorted({row["runs"] for row in here})
         times = f"{runs[0]} to {runs[-1]} runs" if len(runs) > 1 else f"{runs[0]} runs"
         title = f"{name} (NOT PRIVATE: compared with the truth), means of {times}"
-        chart = alt.concat(*panels, columns=len(panels) // 2).properties(title=title)
+        chart = alt.concat(*panels, columns=max(2, len(panels) // 2)).properties(title=title)
         chart.configure_legend(labelLimit=400).save(str(out / f"synthesis-{name}.png"), scale_factor=2)
 
 

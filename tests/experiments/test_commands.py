@@ -27,6 +27,7 @@ def typed(monkeypatch, name, *words):
 def test_these_are_the_experiments():
     assert COMMANDS == [
         "accuracy",
+        "all",
         "audit",
         "borrowing",
         "categories",

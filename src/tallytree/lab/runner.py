@@ -33,6 +33,7 @@ from tallytree.lab.workers import Lost, run_all
 from tallytree.mechanisms import MECHANISMS, Mechanism, mechanism_named
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import Neighbours, PrivacyUnit, one_entity
+from tallytree.privacy.plan import Plan
 from tallytree.version import VERSION
 
 FORMAT = 1
@@ -284,6 +285,7 @@ class CellWorker:
         if kind not in self._warm:
             self._warm.add(kind)
             with suppress(Exception):
+                self._planned(self.truth, cell)  # or it refuses the data, and there is nothing to warm up
                 self._estimate(_tiny(self.truth), cell)
 
     def run(self, cell: Cell) -> dict[str, Any]:
@@ -307,13 +309,18 @@ class CellWorker:
             return {**record, "status": "failed", "message": message, "costs": costs, "scores": []}
         return {**record, "status": "done", "message": None, "costs": costs, "scores": [_plain(s) for s in found]}
 
-    def _estimate(self, truth: Truth, cell: Cell) -> tuple[Any, dict[str, float]]:
-        start = time.perf_counter()
+    def _planned(self, truth: Truth, cell: Cell) -> tuple[Mechanism, Plan]:
+        """Return the mechanism with its plan, or raise its refusal."""
         group_sizes = truth.group_sizes()
         neighbours = Neighbours.of(group_sizes, self.unit)
         mechanism = self.mechanisms[cell.mechanism].suited_to(neighbours, truth.hierarchy, group_sizes.region_totals)
         plan = mechanism.plan(truth.hierarchy, cell.budget, self.unit)
         mechanism.fits(neighbours, truth.hierarchy, plan)
+        return mechanism, plan
+
+    def _estimate(self, truth: Truth, cell: Cell) -> tuple[Any, dict[str, float]]:
+        start = time.perf_counter()
+        mechanism, plan = self._planned(truth, cell)
         # The seed leaves the mechanism out: those that measure the same get the same noise, so they differ by what
         # they make of it.
         seed = self.seed, str(cell.budget.to_json()), cell.run

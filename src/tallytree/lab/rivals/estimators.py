@@ -29,7 +29,7 @@ from tallytree.privacy.neighbours import Neighbours
 from tallytree.privacy.noise import NoiseKind
 from tallytree.privacy.plan import Plan
 
-MOST_PROGRAMS = 10_000  # of a constraint solver: some minutes
+MOST_PROGRAMS = 1_000  # of a constraint solver: up to a minute
 ROUNDED = "rounded cell by cell, so regions need not add up"
 FROM_THE_TOP = "(not one optimum in all)"
 
