@@ -136,6 +136,14 @@ def test_figures_1_and_6_have_each_level_by_itself():
         assert means[methods, "nation"] < 0.85 * means[methods + coc.ALONE, "nation"]
 
 
+def test_relaxed_mechanisms_break_sums_and_the_others_do_not():
+    rows = [
+        row for row in rows_of("pgsr-relaxed.csv") if row["metric"] == "violations" and row["level"] == "all levels"
+    ]
+    assert {row["mechanism"] for row in rows} == {pgsr.OURS, "M_c^dp", *pgsr.RELAXED}
+    assert all((float(row["mean"]) > 0) == (row["mechanism"] in pgsr.RELAXED) for row in rows)
+
+
 def test_table_7_has_the_papers_errors_beside_ours():
     rows = [row for row in rows_of("pgsr-table-7-census.csv") if row["published"]]
     assert len(rows) == 4 * 3 * 3  # mechanisms, ε and levels; the relaxed ones do not run at this size
