@@ -346,12 +346,12 @@ MOST_CODE_LINES = {
     "privacy": 3_129,
     "estimate": 4_956,
     "mechanisms": 1_897,
-    "synthesis": 2_466,
-    "planning": 1_577,
-    "publish": 8_984,
+    "synthesis": 2_478,
+    "planning": 1_588,
+    "publish": 9_024,
     "demo": 168,
     "lab": 5_149,
-    "command": 4_150,
+    "command": 4_167,
 }
 MOST_MODULES = 211
 # What a reviewer reads to trust a release: the border, the code that counts rows, and whatever these two import.

@@ -334,6 +334,10 @@ def synthesis_table(plan: SynthesisPlan) -> RenderableType:
     parts.append(table)
     if (more := len(plan.tables) - MOST_TABLES) > 0:
         parts.append(Text(f"… and {more:,} more tables, with about the noise of the last (--json has all)"))
+    expected = plain_table("expected error of one count, by kind of table", "error", right=(1,))
+    for kind, error in plan.expected.items():
+        expected.add_row(kind, f"± {error:,.0f}")
+    parts += [Text(), expected, Text()]
     for note in _notes(plan):
         parts.append(words(f"· {note}"))
     return Group(*parts)
@@ -342,7 +346,8 @@ def synthesis_table(plan: SynthesisPlan) -> RenderableType:
 def _notes(plan: SynthesisPlan) -> list[str]:
     """Return notes on what the table does not show."""
     lines = [
-        "for the roles: measured so that households look like households, in any case",
+        "for the roles: measured so that households look like households, in any case. Where noise would sum to more "
+        "than 30 % of what a table counts, values are grouped",
         f"rounds: ρ = {as_decimal(plan.for_rounds, 2)} remains to choose further tables where the model is worst",
     ]
     if plan.households is None:

@@ -350,7 +350,22 @@ def synthesis_summary(synthesis: Synthesis, directory: Path, saved: str) -> Rend
         below(_trust_table(asked), space=1),
         *_worst_tables(asked),
         facts(rows),
+        *_quality(read_json(directory / PRIVACY)),
     )
+
+
+def _quality(statement: dict[str, Any]) -> list[RenderableType]:
+    """Return how near the households come to the measured tables, by kind, and which tables are in groups."""
+    table = plain_table("How good it is", "tables", "counts", "noise", "expected error", right=(1, 2, 3, 4))
+    for row in statement["quality"]:
+        errors = (_plus_minus(row[name]) for name in ("noise", "expected_error"))
+        table.add_row(row["kind"], f"{row['tables']:,}", f"{row['counts']:,}", *errors)
+    lines = [f"measured in groups of values: {words}" for row in statement["quality"] for words in row["in_groups"]]
+    if "structure" in statement:
+        lines.append(
+            f"{statement['structure']['accepted']:.1%} of households kept all rules when they were drawn first"
+        )
+    return [Text(), below(table), *(Text(f"· {line}") for line in lines)] if statement["quality"] else []
 
 
 def _trust_table(asked: Sequence[Row]) -> Table:

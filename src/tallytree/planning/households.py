@@ -12,12 +12,18 @@ from math import sqrt
 from typing import Any
 
 from tallytree.core.errors import BudgetError, SpecError
-from tallytree.domain.schema import Marginal
+from tallytree.domain.schema import Marginal, Schema
 from tallytree.privacy.budget import Budget
 from tallytree.privacy.neighbours import HouseholdNeighbours
 from tallytree.synthesis.marginals import MarginalsOptions
 from tallytree.synthesis.methods import share
-from tallytree.synthesis.table_selection import TableSelection, first_tables, parts_of, parts_of_the_budget
+from tallytree.synthesis.table_selection import (
+    TableSelection,
+    first_tables,
+    noise_by_kind,
+    parts_of,
+    parts_of_the_budget,
+)
 from tallytree.synthesis.workload import Workload, is_sum_of
 
 FIRST, STRUCTURAL, ASKED, SWEPT = "sizes and attributes", "for the roles", "asked for", "worth its noise"
@@ -47,10 +53,17 @@ class SynthesisPlan:
     for_rounds: Fraction
     left: tuple[Marginal, ...]
     exact: tuple[Marginal, ...]  # tables that the unit does not protect
+    schema: Schema
+
+    @property
+    def expected(self) -> dict[str, float]:
+        """Return the expected error of one count by kind of table, as a root mean square over its counts."""
+        return noise_by_kind(((one.table, one.noise) for one in self.tables), self.schema)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
+            "expected_error": self.expected,
             "budget": self.budget.to_json(),
             "households": self.households,
             "measured": [
@@ -122,4 +135,4 @@ def plan_synthesis(
     spent = sum((one.rho for one in found), Fraction(0))
     measured = [one.table for one in found]
     left = tuple(table for table in private if not any(is_sum_of(table, other) for other in measured))
-    return SynthesisPlan(tuple(found), budget, households, budget.rho - spent, left, exact)
+    return SynthesisPlan(tuple(found), budget, households, budget.rho - spent, left, exact, schema)

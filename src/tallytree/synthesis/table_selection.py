@@ -181,6 +181,26 @@ def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
 # -------------------------------------------------------------------- why a table was measured
 
 
+SIMPLE, BY_ROLE, STRUCTURAL, FURTHER = "sizes and attributes", "attributes of roles", "for the roles", "further tables"
+KINDS = (SIMPLE, BY_ROLE, STRUCTURAL, FURTHER)
+
+
+def kind_of(table: Marginal, schema: Schema) -> str:
+    """One of `KINDS`, by which a plan and a synthesis report their tables."""
+    kinds = zip(KINDS, ((NUMBER, *first_tables(schema)), role_tables(schema), structural_tables(schema)), strict=False)
+    return next((kind for kind, tables in kinds if replace(table, groups=()) in tables), FURTHER)
+
+
+def noise_by_kind(rows: Iterable[tuple[Marginal, float]], schema: Schema) -> dict[str, float]:
+    """The root mean square, over all counts of a kind's tables, of each table's noise or error on one count."""
+    sums: dict[str, tuple[float, int]] = dict.fromkeys(KINDS, (0.0, 0))
+    for table, error in rows:
+        kind, cells = kind_of(table, schema), table.cells(schema)
+        squares, number = sums[kind]
+        sums[kind] = squares + cells * error**2, number + cells
+    return {kind: sqrt(squares / number) for kind, (squares, number) in sums.items() if number}
+
+
 ASKED = "in the workload"
 TOTAL = "a total, of which shares are taken"
 FIRST = "sizes or one attribute, on which all else builds"

@@ -31,9 +31,10 @@ from tallytree.publish.microdata.synthesis_statement import SynthesisContents, d
 from tallytree.publish.run_folder import Published, save_published
 from tallytree.publish.statement import guarantee
 from tallytree.publish.untrusted import opened
-from tallytree.synthesis.model import SyntheticHouseholds
+from tallytree.synthesis.model import Measured, SyntheticHouseholds
 from tallytree.synthesis.sampling import Tally
 from tallytree.synthesis.table_accuracy import Evidence, How, TableAccuracy, noise_reach, table_accuracies
+from tallytree.synthesis.table_selection import kind_of, noise_by_kind
 from tallytree.synthesis.workload import Workload
 
 HOUSEHOLDS, PERSONS = "households.parquet", "persons.parquet"
@@ -130,13 +131,14 @@ class Synthesis(SynthesisContents, Published):
 
     def _write_files(self, folder: Path, progress: Progress) -> list[str]:
         """Draw households and write all files except the manifest; return their names."""
-        tally, drawn, again = _write_households(self, folder, progress)
+        tally, measured, drawn, again = _write_households(self, folder, progress)
         # The real households per synthetic one; 1 if they agree with a released table.
         factor = self.fitted.number / drawn if self.table is None and drawn else 1.0
         left_out = self.workload.queries - write_accuracy(tally, factor, self.evidence, folder)
         _write_measurements(self, folder / MEASUREMENTS)
         write_json(folder / SCHEMA, self.schema.to_json())
-        statement = privacy_statement(self, number=drawn, left_out=left_out, drawn_again=again)
+        quality = list_quality(self, measured, factor)
+        statement = privacy_statement(self, number=drawn, left_out=left_out, drawn_again=again, quality=quality)
         write_json(folder / PRIVACY, statement)
         write_json(folder / PACKAGE, data_package(self))
         return [*FILES, *_write_released_table(self, folder)]
@@ -185,16 +187,21 @@ def as_tables(chunk: SyntheticHouseholds, schema: Schema, first_id: int = 1) -> 
     )
 
 
-def _write_households(synthesis: SynthesisContents, folder: Path, progress: Progress) -> tuple[Tally, int, int]:
-    """Draw and write chunk by chunk, one row group each, and count the workload's tables.
+def _write_households(
+    synthesis: SynthesisContents, folder: Path, progress: Progress
+) -> tuple[Tally, Tally | None, int, int]:
+    """Draw and write chunk by chunk, one row group each, and count the workload's tables and the measured ones.
 
-    Returns the counts, the number of households and how many of them were drawn again because of the edit rules.
+    Returns the counts of both (None if no whole table was measured), the number of households and how many of them were
+    drawn again because of the edit rules.
     """
     import pyarrow.parquet as pq
 
     schema = synthesis.schema
     homes, people = as_tables(SyntheticHouseholds.of_sizes(schema, np.zeros(0, np.int32)), schema)
     tally, written, again = Tally(synthesis.workload), 0, 0
+    whole = dict.fromkeys(part.marginal for part in synthesis.fitted.measured if isinstance(part, Measured))
+    measured = Tally(Workload(schema, tuple(whole))) if whole else None
     with (
         pq.ParquetWriter(folder / HOUSEHOLDS, homes.schema) as home_file,
         pq.ParquetWriter(folder / PERSONS, people.schema) as person_file,
@@ -203,10 +210,12 @@ def _write_households(synthesis: SynthesisContents, folder: Path, progress: Prog
             for file, rows in zip((home_file, person_file), as_tables(chunk, schema, written + 1), strict=True):
                 file.write_table(rows, row_group_size=max(1, rows.num_rows))
             tally.add(chunk)
+            if measured is not None:
+                measured.add(chunk)
             written += len(chunk.sizes)
             again += chunk.redrawn
             progress(Stage("writing households", written, synthesis.number))
-    return tally, written, again
+    return tally, measured, written, again
 
 
 # -------------------------------------------------------------------- errors
@@ -230,6 +239,35 @@ def write_accuracy(tally: Tally, factor: float, evidence: Evidence, folder: Path
             file.write_table(pa.table(_answer_columns(place, marginal, counts.ravel(), factor, evidence), schema))
             written += counts.size
     return written
+
+
+def list_quality(synthesis: SynthesisContents, measured: Tally | None, factor: float) -> list[dict[str, Any]]:
+    """Return how near the households come to the measured tables, by kind of table; for programs and for people."""
+    if measured is None:
+        return []
+    answers = [factor * counts for counts in measured.counts]
+    found = [
+        (one.table, one.noise, one.error)
+        for one in table_accuracies(measured.workload, answers, synthesis.evidence)
+        if one.noise is not None and one.error is not None
+    ]
+    schema = synthesis.schema
+    noise = noise_by_kind(((table, noise) for table, noise, _ in found), schema)
+    errors = noise_by_kind(((table, error) for table, _, error in found), schema)
+    rows = []
+    for kind in noise:
+        tables = [table for table, _, _ in found if kind_of(table, schema) == kind]
+        rows.append(
+            {
+                "kind": kind,
+                "tables": len(tables),
+                "counts": sum(table.cells(schema) for table in tables),
+                "noise": float(f"{noise[kind]:.6g}"),
+                "expected_error": float(f"{errors[kind]:.6g}"),
+                "in_groups": [table.describe() for table in tables if table.groups],
+            }
+        )
+    return rows
 
 
 def read_questions(directory: Path) -> list[Row]:

@@ -5,7 +5,7 @@ All of it is public. The statements are `privacy.json` and the data package.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isqrt
@@ -140,11 +140,17 @@ class SynthesisContents:
 
 
 def privacy_statement(
-    synthesis: SynthesisContents, *, number: int, left_out: int, drawn_again: int = 0
+    synthesis: SynthesisContents,
+    *,
+    number: int,
+    left_out: int,
+    drawn_again: int = 0,
+    quality: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return everything that a privacy reviewer needs, in plain values.
 
-    `left_out` cells of answers were not written, and `drawn_again` households at first broke an edit rule.
+    `left_out` cells of answers were not written, and `drawn_again` households at first broke an edit rule. `quality` is
+    how near the households come to the measured tables.
     """
     neighbours, budget, made_by = synthesis.neighbours, synthesis.budget, synthesis.made_by
     structure = {}
@@ -194,6 +200,7 @@ def privacy_statement(
         "workload": [marginal.to_json() for marginal in synthesis.workload],
         "confidence": CONFIDENCE,
         "answers_left_out": left_out,
+        "quality": [dict(row) for row in quality],
         **structure,
         "software": software(),
     }
