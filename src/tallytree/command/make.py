@@ -92,7 +92,7 @@ def run_validate(options: ValidateOptions) -> None:
                 facts, ready = screen.release_readiness(checked, spec)
             else:
                 facts, ready = screen.synthesis_readiness(checked, spec)
-            progress(Stage("counting what is left out"))
+            progress(Stage("counting rows that are dropped"))
             left_out = spec.left_out()
     except TallytreeError as error:
         if options.as_json:

@@ -146,7 +146,7 @@ class Marginal:
     who have the values of `person` and live in a household with those of `household`. With `size` the number of persons
     in the household, 0 … max_persons, is one more attribute of the household.
 
-    `roles` are pairs of a role (of one person) and an attribute of whoever is in it: further attributes of the
+    `roles` are pairs of a role (of one person) and an attribute of the person in it: further attributes of the
     household. A household in which nobody is in a named role is not counted, and neither are the persons in the named
     roles: of "persons", and of `person`, the others are meant.
     The axes are size (if any), then `household`, then `roles`, then `person`, in the order given.

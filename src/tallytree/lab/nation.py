@@ -207,14 +207,14 @@ def race(*, scale: float = 1.0, seed: int = 0, max_size: int = 1_000, public_tot
     leaning = rng.normal(0, 1.2, states)[where.state_of] + rng.normal(0, 0.5, counties)
     density = np.exp(leaning)
     share = np.minimum(SETTLED * density / (where.weights @ density), 0.9)
-    settled = rng.binomial(blocks, share)
+    inhabited = rng.binomial(blocks, share)
 
     reach = 45 * np.exp(0.3 * leaning + rng.normal(0, 0.3, counties))
     sizes = np.arange(1, max_size + 1)
     chances = sizes**-1.72 * np.exp(-sizes / reach[:, None])
     counts = np.empty((counties, max_size + 1), dtype=np.int64)
-    counts[:, 0] = blocks - settled
-    counts[:, 1:] = rng.multinomial(settled, chances / chances.sum(axis=1, keepdims=True))
+    counts[:, 0] = blocks - inhabited
+    counts[:, 1:] = rng.multinomial(inhabited, chances / chances.sum(axis=1, keepdims=True))
     return Truth("race", where.hierarchy, counts if public_totals else counts[:, 1:].copy(), public_totals)
 
 

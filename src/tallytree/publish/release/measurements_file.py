@@ -39,7 +39,7 @@ FACTS, SLACK = 1 << 16, 1.05  # bytes for facts that are unknown before measurin
 MOST_ROWS = 1 << 40
 VALUES_AT_A_TIME = 1 << 21
 # Arrays of all rows of the tree, or of all regions, that come before the measurements:
-PUBLIC, LISTED, TOTALS, PLACES = "region_totals", "listed_totals", "settled.totals", "settled.places"
+PUBLIC, LISTED, TOTALS, PLACES = "region_totals", "listed_totals", "first_stage.totals", "first_stage.places"
 
 
 @expecting(measurements=instance(Measurements), path=PATH)
@@ -92,7 +92,7 @@ def facts_of(measurements: Measurements, regions: str = REGIONS) -> dict[str, An
         "ledgered": measurements.ledgered,
         "same_data_as": list(measurements.same_data_as),
         "regions_declared_public": measurements.regions_declared_public,
-        "settled": {"max_size": measurements.first_stage.max_size},
+        "first_stage": {"max_size": measurements.first_stage.max_size},
         "in_rows": [name for name, array in _arrays(measurements).items() if array is not None],
         **({"row_rules": list(measurements.row_rules)} if measurements.row_rules else {}),
         **({} if measurements.branch is None else {"passed": measurements.branch.to_json()}),
@@ -241,7 +241,7 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
         regions_declared_public=facts["regions_declared_public"],
         row_rules=tuple(facts.get("row_rules", ())),
         first_stage=FirstStageFacts(
-            _totals(known.get(TOTALS), hierarchy), facts["settled"]["max_size"], _totals(known.get(PLACES), hierarchy)
+            _totals(known.get(TOTALS), hierarchy), facts["first_stage"]["max_size"], _totals(known.get(PLACES), hierarchy)
         ),
         branch=_branch(facts.get("passed"), hierarchy),
     )
