@@ -241,7 +241,9 @@ def without_values(facts: dict[str, Any], hierarchy: Hierarchy, known: dict[str,
         regions_declared_public=facts["regions_declared_public"],
         row_rules=tuple(facts.get("row_rules", ())),
         first_stage=FirstStageFacts(
-            _totals(known.get(TOTALS), hierarchy), facts["first_stage"]["max_size"], _totals(known.get(PLACES), hierarchy)
+            _totals(known.get(TOTALS), hierarchy),
+            facts["first_stage"]["max_size"],
+            _totals(known.get(PLACES), hierarchy),
         ),
         branch=_branch(facts.get("passed"), hierarchy),
     )
