@@ -88,7 +88,7 @@ def test_a_damaged_file_of_measurements_is_refused(tmp_path):
 @pytest.mark.parametrize("rows", [1, 2, 5, 1 << 20])
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("public", [False, True])
-def test_lists_and_what_was_settled_survive_a_round_trip(tmp_path, monkeypatch, public, largest, rows):
+def test_lists_and_facts_of_the_first_stage_survive_a_round_trip(tmp_path, monkeypatch, public, largest, rows):
     monkeypatch.setattr(tallytree.publish.release.measurements_file, "ROWS_IN_GROUP", rows)
     before = measured(public=public, largest=largest)
     save_measurements(before, tmp_path / "m.parquet")
@@ -148,7 +148,7 @@ def change_totals(*changes):
     """Change the totals of some regions, from the last on."""
 
     def change(rows):
-        if rows[0]["measurement"] == "settled.totals":
+        if rows[0]["measurement"] == "first_stage.totals":
             for row, by in zip(rows[::-1], changes, strict=False):
                 row["values"] = by(row["values"])
 
@@ -158,22 +158,22 @@ def change_totals(*changes):
 ROW_DAMAGE = {
     "one group too many": change_totals(lambda values: [values[0] + 1]),
     "a group moved to another region": change_totals(lambda values: [values[0] + 1], lambda values: [values[0] - 1]),
-    "totals of too few regions": lambda rows: rows.pop() if rows[0]["measurement"] == "settled.totals" else None,
+    "totals of too few regions": lambda rows: rows.pop() if rows[0]["measurement"] == "first_stage.totals" else None,
     "two totals": change_totals(lambda values: values * 2),
     "no total": change_totals(lambda values: None),
     "negative totals": change_totals(*[lambda values: [-1]] * 8),
     "more rows than any memory holds": change_totals(*[lambda values: [2**50]] * 8),
 }
 DAMAGE = {
-    "no totals": lambda facts: facts["in_rows"].remove("settled.totals"),
-    "totals twice": lambda facts: facts["in_rows"].append("settled.totals"),
-    "totals of something else": lambda facts: facts["in_rows"].append("settled.others"),
-    "settled is nothing": lambda facts: facts.update(settled=None),
+    "no totals": lambda facts: facts["in_rows"].remove("first_stage.totals"),
+    "totals twice": lambda facts: facts["in_rows"].append("first_stage.totals"),
+    "totals of something else": lambda facts: facts["in_rows"].append("first_stage.others"),
+    "no facts of the first stage": lambda facts: facts.update(first_stage=None),
     "regions of another folder": lambda facts: facts["hierarchy"].update(file="../m.regions.parquet"),
     "other levels": lambda facts: facts["hierarchy"].update(levels=["a", "b", "c"]),
-    "a smaller largest size": lambda facts: facts["settled"].update(max_size=facts["settled"]["max_size"] - 1),
-    "another largest size": lambda facts: facts["settled"].update(max_size=9),
-    "a largest size in words": lambda facts: facts["settled"].update(max_size="four"),
+    "a smaller largest size": lambda facts: facts["first_stage"].update(max_size=facts["first_stage"]["max_size"] - 1),
+    "another largest size": lambda facts: facts["first_stage"].update(max_size=9),
+    "a largest size in words": lambda facts: facts["first_stage"].update(max_size="four"),
     "no largest size at all": lambda facts: facts["neighbours"].update(max_size=0),
     "another view": lambda facts: facts["measured"][-1].update(view="counts"),
     "an unknown view": lambda facts: facts["measured"][-1].update(view="everything"),
