@@ -184,16 +184,18 @@ WORLDS = {
     ),
     "large release": World(
         "release",
-        RELEASE.replace('["state", "county"]', '["state", "county", "block"]').replace('"county"\nmax', '"block"\nmax'),
+        RELEASE.replace('["state", "county"]', '["state", "county", "block"]').replace(
+            '"county"\nmax', '"block"\ngroups = "homes.csv"\nmax'
+        ),
         (
             (
                 "regions.csv",
                 "state,county,block\n" + "".join(f"{at[0]},{at},{at}{block}\n" for at in COUNTIES for block in "xyz"),
             ),
+            ("people.csv", "household\n" + "".join(f"{at % 40}\n" for at in range(90))),
             (
-                "people.csv",
-                "household,block\n"
-                + "".join(f"{at % 40},{COUNTIES[at % 40 % 4]}{'xyz'[at % 40 % 3]}\n" for at in range(90)),
+                "homes.csv",
+                "household,block\n" + "".join(f"{at},{COUNTIES[at % 4]}{'xyz'[at % 3]}\n" for at in range(50)),
             ),
         ),
         ("--epsilon", "0.5"),

@@ -26,6 +26,7 @@ WHOLE = [
     Setting("tallytree", "one_entity", own_shares=True),
     Setting("tallytree", "one_entity", kind=SEVERAL_ROWS, own_shares=True),
     Setting("tallytree", "one_group", "public", kind=BY_GROUP, own_shares=True),
+    Setting("tallytree", "one_group", kind=BY_GROUP, own_shares=True),  # rows and groups in two private files
     Setting("tallytree", "one_entity", kind=BY_MEMBERS, own_shares=True),
     Setting("tallytree", "one_entity", "public by region", kind=BY_MEMBERS, own_shares=True),
     Setting("tallytree", "one_entity", options={"lists_below": "2"}, own_shares=True),

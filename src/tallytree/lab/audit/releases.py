@@ -47,6 +47,7 @@ from tallytree.lab.audit.worlds import (
     State,
     Totals,
     group_sizes,
+    has_groups_table,
     pairs,
     read_files,
     region_table,
@@ -470,7 +471,8 @@ def spec(setting: Setting, states: int, *, ledger: bool = True) -> str:
         "data": {
             "source": "people.csv",
             "name": "made up",
-            **({} if setting.totals == "private" else {"groups": "groups.csv", "groups_are_public": True}),
+            **({"groups": "groups.csv"} if has_groups_table(setting.kind, setting.totals) else {}),
+            "groups_are_public": setting.totals != "private",
             **setting.kind.reading(),
         },
         **{

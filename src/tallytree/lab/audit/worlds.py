@@ -262,33 +262,39 @@ def group_sizes(
 # -------------------------------------------------------------------- as files
 
 
+def in_two_files(kind: Kind, totals: Totals) -> bool:
+    """Return whether rows and groups are two private files; these are groups that decide their category."""
+    return totals == "private" and kind.decided_by == "group"
+
+
+def has_groups_table(kind: Kind, totals: Totals) -> bool:
+    """Return whether groups have a table, public or private."""
+    return totals != "private" or in_two_files(kind, totals)
+
+
 def write_files(
     folder: Path, states: Sequence[State], kind: Kind, *, totals: Totals = "private", one_region: bool = False
 ) -> None:
-    """Write `people.csv`, `regions.csv` and, if a list of groups is public, `groups.csv`."""
+    """Write `people.csv`, `regions.csv` and, if groups have a table, `groups.csv`."""
 
-    def county(number: int, group: Group) -> str:
-        return "here" if one_region else f"s{number:05}{'pq'[group.county]}"
+    def about(number: int, group: Group) -> tuple[str, str, str]:
+        county = "here" if one_region else f"s{number:05}{'pq'[group.county]}"
+        return f"{number}{group.name}", county, VALUES[group.category]
 
+    names, own = ("household", "county", CATEGORY), 1 if in_two_files(kind, totals) else 3
     people = [
-        (f"{number}{group.name}", county(number, group), VALUES[group.category], f"{number}{person}", quantity)
+        (*about(number, group)[:own], f"{number}{person}", quantity)
         for number, state in enumerate(states)
         for group in state
         for person, quantity in group.rows
     ]
-    _write(folder / "people.csv", ("household", "county", CATEGORY, "person", "quantity"), people)
+    _write(folder / "people.csv", (*names[:own], "person", "quantity"), people)
     regions = region_table(len(states), one_region=one_region)
     _write(folder / "regions.csv", tuple(regions), list(zip(*regions.values(), strict=True)))
-    if totals != "private":
-        listed = [
-            (f"{number}{group.name}", county(number, group), VALUES[group.category])
-            for number, state in enumerate(states)
-            for group in state
-        ]
-        with_category = totals == "public" and kind.decided_by is not None
-        width = 3 if with_category else 2
-        header = ("household", "county", CATEGORY)[:width]
-        _write(folder / "groups.csv", header, [row[:width] for row in listed])
+    if has_groups_table(kind, totals):
+        width = 3 if totals != "public by region" and kind.decided_by is not None else 2
+        listed = [about(number, group)[:width] for number, state in enumerate(states) for group in state]
+        _write(folder / "groups.csv", names[:width], listed)
 
 
 def read_files(folder: Path, kind: Kind, *, totals: Totals = "private") -> GroupSizes:
@@ -297,7 +303,7 @@ def read_files(folder: Path, kind: Kind, *, totals: Totals = "private") -> Group
         levels = next(csv.reader(file))
     return read(
         folder / "people.csv",
-        groups=None if totals == "private" else folder / "groups.csv",
+        groups=folder / "groups.csv" if has_groups_table(kind, totals) else None,
         groups_are_public=totals != "private",
         hierarchy=Hierarchy.from_levels(folder / "regions.csv", levels),
         by=kind.categories,
