@@ -477,19 +477,19 @@ def test_auto_without_a_prior_goes_by_sensitivities_and_with_one_by_predictions(
     neighbours = Neighbours(ENTITY, 8, False)
     prior = Prior.of("households", groups=7_000)
     assert choose("auto", neighbours).name == "tallytree"
-    # Entities of five: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
-    fives = Neighbours(ENTITY, 12, False, quantity_bound=5)
-    assert choose("auto", fives).name == "pgsr-hierarchical-dp"
-    assert choose_by_prediction(PublicFacts(tree, fives), prior, ONE).view == "at_least"
+    # Entities of twelve: sensitivities tip it to counts, and errors in entities are smaller by cumulative counts.
+    twelves = Neighbours(ENTITY, 70, False, quantity_bound=12)
+    assert choose("auto", twelves).name == "pgsr-hierarchical-dp"
+    assert choose_by_prediction(PublicFacts(tree, twelves), prior, ONE).view == "at_least"
     groups = Neighbours(one_group(), 8, False)
     best = choose_by_prediction(PublicFacts(tree, groups), prior, ONE)
-    assert choose("auto", groups).name == best.name == "pgsr-hierarchical-dp"
+    assert choose("auto", groups).name == best.name == "tallytree"
 
 
 def test_a_release_by_predictions_goes_on_with_the_mechanism_that_measured(tmp_path):
     tree, prior = grown([12] * 6), Prior.of("households", groups=7000)
-    counts = prior.fitted(tree, first_size=1, max_size=12).sample(np.arange(tree.leaf_count))
-    data = Truth("made up", tree, counts, False, quantity_bound=5).group_sizes()
+    counts = prior.fitted(tree, first_size=1, max_size=70).sample(np.arange(tree.leaf_count))
+    data = Truth("made up", tree, counts, False, quantity_bound=12).group_sizes()
     options = {"budget": ONE, "unit": ENTITY, "prior": prior}
 
     def interrupt(stage):
