@@ -101,7 +101,9 @@ def defects() -> list[Defect]:
         released("the same noise in all regions", Altered(_shared, gadgets=1), few),
         released("noise from a fixed seed", Altered(_fixed, gadgets=1), few),
         released("the noise of a count again on the total", Altered(_covariance_forgotten, unit="one_group"), many),
-        released("sensitivity of 1, quantities up to 3", Altered(kind=QUANTITIES, declared=PEOPLE), many),
+        released(
+            "sensitivity of 1, quantities up to 3", Altered(kind=QUANTITIES, declared=PEOPLE, leaves="at_least"), many
+        ),
         released("shares that add up to 2", Altered(doubled_shares=True), many),
         Defect(
             "a total not charged where members move groups",
@@ -138,6 +140,7 @@ class Altered:
     declared: Kind | None = None  # public bounds that the rows do not keep
     gadgets: int | None = None  # in a release, if not the audit's number
     unit: str = "one_entity"
+    leaves: str | None = None  # how leaves are measured, if not by default
 
     def measure(self, private: GroupSizes, _: Mechanism, plan: Plan, number: int, seed: Seed) -> Iterator[Measurements]:
         """Yield `number` sets of measurements."""
@@ -161,7 +164,8 @@ def bound_of_releases(
     altered: Altered, budget: Budget, seed: Seed, runs: int, delta: float, confidence: float
 ) -> float:
     """Return a bound on ε from outputs, computed like the audit of a setting."""
-    setting = Setting("tallytree", altered.unit, "private", budget, altered.kind)
+    options = {} if altered.leaves is None else {"leaves": altered.leaves}
+    setting = Setting("tallytree", altered.unit, "private", budget, altered.kind, options)
     worst = worst_pairs(setting)
     found = []
     for pair, _ in worst:
