@@ -69,7 +69,7 @@ def test_from_a_spec_to_a_directory_that_verifies(folder, typed):
     assert not list(folder.glob("second*"))
     rounds = json.loads((folder / "first" / "privacy.json").read_text())["rounds"]
     why = [row["why"] for row in rows_measured(rounds)]
-    assert why[0] == "a total, of which shares are taken"
+    assert why[0] == "a total, as the base of shares"
     assert set(why[1:]) == {"in the workload"}
     assert "1 × a total" in " ".join(out.split())
     assert "households.csv, persons.csv" in typed("export", "first", "--to", "activitysim")
@@ -266,7 +266,7 @@ rho = 0.2
         "[synthesis]", '[agreement]\nrelease = "release"\nregion = "county"\n\n[synthesis]'
     )
     (folder / "synth.toml").write_text(plain)
-    assert "tells households apart by 'holding'" in typed("validate", "synth.toml", code=2)
+    assert "distinguishes households by 'holding'" in typed("validate", "synth.toml", code=2)
     (folder / "synth.toml").write_text(plain.replace("[synthesis]", '[agreement.by]\nholding = "tenure"\n[synthesis]'))
     assert "released households by county, tenure and size" in typed("validate", "synth.toml")
     text = typed("synthesize", "synth.toml", "--out", "s", "--no-ledger")

@@ -207,8 +207,8 @@ def test_categories_are_matched_by_name_or_as_said_in_the_attributes_order():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"names": ("building",)}, "tells households apart by 'building'.*no attribute 'building'"),
-        ({"by": {"tenur": "tenure"}}, "'tenur', which is no category of the release; it has tenure"),
+        ({"names": ("building",)}, "distinguishes households by 'building'.*no attribute 'building'"),
+        ({"by": {"tenur": "tenure"}}, "'tenur', which is not a category of the release; it has tenure"),
         ({"by": {"tenure": "age"}}, "no attribute 'age'"),
         ({"by": {"tenure": "county"}}, "not in the schema: rented, owned; not in the release: 01, 02, 03"),
         ({"by": {"tenure": 3}}, "by is 3"),

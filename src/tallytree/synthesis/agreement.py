@@ -48,12 +48,12 @@ class RegionLevels:
 
     @property
     def region(self) -> str:
-        """The attribute of the leaves."""
+        """Return the attribute of the leaves."""
         return self.attributes[-1].name
 
     @property
     def added(self) -> dict[Attribute, Integers]:
-        """The attributes of upper levels, and their codes by leaf."""
+        """Return the attributes of upper levels, and their codes by leaf."""
         return dict(zip(self.attributes[:-1], self.of_leaf[:-1], strict=True))
 
     @cached_property
@@ -67,14 +67,16 @@ class RegionLevels:
         return tuple(found)
 
     def summed(self, by_leaf: NDArray[Any], level: int) -> NDArray[Any]:
-        """Sums `[regions of the level, …]` of values by leaf."""
+        """Return sums `[regions of the level, …]` of values by leaf."""
         sums = np.zeros((self.attributes[level].codes, *by_leaf.shape[1:]), by_leaf.dtype)
         np.add.at(sums, self.of_leaf[level], by_leaf)
         return sums
 
 
 def region_levels(schema: Schema, region: str, tree: Hierarchy) -> RegionLevels:
-    """The levels of a tree whose leaves are the values of a household attribute, by their ids or by their names."""
+    """Return the levels of a tree whose leaves are the values of a household attribute, by their ids or by
+    their names.
+    """
     attribute, last = schema.attribute(region), tree.depth - 1
     leaves = tree.level_slice(last)
     ids, names = tree.ids[leaves], tree.names[leaves]
@@ -98,7 +100,7 @@ def region_levels(schema: Schema, region: str, tree: Hierarchy) -> RegionLevels:
 
 
 def national_schema(schema: Schema, region: str) -> Schema:
-    """The attributes without the region."""
+    """Return the attributes without the region."""
     household = tuple(each for each in schema.household if each.name != region)
     if not household and not schema.person:
         raise SpecError("there is no attribute besides the region: nothing is left to synthesize")
@@ -132,25 +134,25 @@ class SizeTable:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes that the axes before the last have the codes of."""
+        """Return the attributes that the axes before the last have the codes of."""
         return (self.region, *(attribute for _, attribute in self.by))
 
     @property
     def number(self) -> int:
-        """How many households there are in all."""
+        """Return how many households there are in all."""
         return int(self.counts.sum())
 
     @property
     def last_size(self) -> int:
-        """The last size, which means that many or more."""
+        """Return the last size, which means that many or more."""
         return self.first_size + int(self.counts.shape[-1]) - 1
 
 
 def match_to_schema(
     schema: Schema, released: SizeTable, ids: Sequence[str], names: Sequence[str], by: Mapping[str, Any] | None = None
 ) -> SizeTable:
-    """The table by the codes of household attributes. The leaves `released` has are the values of its region, by their
-    `ids` or by their `names`.
+    """Return the table by the codes of household attributes. The leaves `released` has are the values of its region, by
+    their `ids` or by their `names`.
 
     `by` says which household attribute has a category's values; without it, the attribute of the same name.
     """
@@ -186,7 +188,7 @@ def agreed_categories(
     given = {} if by is None else dict(by)
     if unknown := [name for name in given if name not in categories.names]:
         listed = ", ".join(categories.names) or "none"
-        raise SpecError(f"by names {told(unknown[0])}, which is no category of the release; it has {listed}")
+        raise SpecError(f"by names {told(unknown[0])}, which is not a category of the release; it has {listed}")
     found = [_agreed(schema, column, given.get(column.name, column.name)) for column in categories.columns]
     taken = [region, *(attribute.name for attribute, _ in found)]
     if twice := sorted({name for name in taken if taken.count(name) > 1}):
@@ -195,7 +197,7 @@ def agreed_categories(
 
 
 def _agreed(schema: Schema, category: Category, given: Any) -> tuple[Attribute, list[int]]:
-    """One category's attribute, and the place of each of its values among the category's."""
+    """Return one category's attribute, and the place of each of its values among the category's."""
     renamed: Mapping[str, Any] = {}
     name = given
     if isinstance(given, Mapping):
@@ -207,7 +209,7 @@ def _agreed(schema: Schema, category: Category, given: Any) -> tuple[Attribute, 
     known = [attribute.name for attribute in schema.household]
     if name not in known:
         raise SpecError(
-            f"the release tells households apart by {category.name!r}, and they have no attribute {name!r}: "
+            f"the release distinguishes households by {category.name!r}, and they have no attribute {name!r}: "
             f"{did_you_mean(name, known, 'they have')}. Say with by which attribute has its values: {FORM}"
         )
     attribute = schema.attribute(name)
@@ -233,7 +235,7 @@ def _agreed(schema: Schema, category: Category, given: Any) -> tuple[Attribute, 
 def draw_agreeing(
     model: Model, table: SizeTable, *, chunk: int = CHUNK, source: Source | None = None
 ) -> Iterator[SyntheticHouseholds]:
-    """Households by region, category, then size, as many as the table says, in chunks of at most `chunk`."""
+    """Yield households by region, category, then size, as many as the table says, in chunks of at most `chunk`."""
     words = Keystream() if source is None else source
     *codes, places = np.nonzero(table.counts)
     counts = table.counts[(*codes, places)]

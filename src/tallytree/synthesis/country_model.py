@@ -22,7 +22,7 @@ those by region, what rules keep empty, and the released numbers by region, cate
 by the regions of an upper level is one by leaf regions in groups.
 
 *What is drawn.* Households of a region are drawn as many as were released for each class k (a size, or a size and a
-category), from the components with the weights w_c P_c(r) P_c(k). So agreement is exact, whatever the fit found.
+category), from the components with the weights w_c P_c(r) P_c(k). So agreement is exact for any fit.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class RegionalOptions:
         return cls(part, tables, worth)
 
     def chosen(self, national: Schema, sensitivity: Bound, released: Sequence[str]) -> tuple[Marginal, ...]:
-        """The tables, without the region; one of persons counts households that contain such a person, if that is less
-        sensitive. Sizes and the `released` categories are agreed with, and are not measured again.
+        """Return the tables, without the region; one of persons counts households that contain such a person, if that
+        is less sensitive. Sizes and the `released` categories are agreed with, and are not measured again.
         """
         attributes = [each for each in (*national.household, *national.person) if each.name not in released]
         sets = [(each.name,) for each in attributes if each.codes > 1] if self.tables is None else self.tables
@@ -123,7 +123,7 @@ class RegionalTable(NamedTuple):
 
 
 def by_region(table: Marginal, region: str) -> Marginal:
-    """A table with the region as its first attribute of households."""
+    """Return a table with the region as its first attribute of households."""
     return Marginal(table.of, (region, *table.household), table.person, table.size)
 
 
@@ -168,7 +168,7 @@ class Country:
 
     @property
     def tables(self) -> tuple[Marginal, ...]:
-        """The tables that are measured on some level, without the region."""
+        """Return the tables that are measured on some level, without the region."""
         return tuple(dict.fromkeys(one.table for one in self.wanted))
 
 
@@ -181,7 +181,7 @@ def plan_country(
     options: RegionalOptions,
     method_options: Options,
 ) -> Country:
-    """Which tables by region can be afforded, from public numbers; nothing is asked for."""
+    """Return which tables by region can be afforded, from public numbers; nothing is asked for."""
     if not isinstance(method_options, MarginalsOptions):
         raise SpecError("tables by region go with the method tallytree-marginals: its model can have regions")
     levels = region_levels(schema, table.region, tree)
@@ -201,7 +201,7 @@ def plan_country(
 
 
 def restrict_workload(schema: Schema, region: str, workload: Workload | None) -> Workload:
-    """The tables for the whole: the default ones, or the given ones, which may not name the region."""
+    """Return the tables for the whole: the default ones, or the given ones, which may not name the region."""
     national = national_schema(schema, region)
     if workload is None:
         return default_workload(national)
@@ -243,7 +243,7 @@ def fit_country(
 
 
 def workload_of(plan: Country, workload: Workload) -> Workload:
-    """The tables of the whole and those by region, over all attributes."""
+    """Return the tables of the whole and those by region, over all attributes."""
     tables = dict.fromkeys([*workload, *(one.by_region for one in plan.wanted)])
     return Workload(plan.schema, tuple(tables), workload.measured)
 
@@ -259,7 +259,9 @@ LEAST = 1e-9  # of a rate: what is impossible on paper may still be there
 def shrink_tables(
     whole: Floats, noisy: Mapping[int, Measured], households: Integers, levels: RegionLevels
 ) -> dict[int, Measured]:
-    """The tables of each level `noisy`, shrunk towards the level above; the first towards the rates of the `whole`."""
+    """Return the tables of each level `noisy`, shrunk towards the level above; the first towards the rates of the
+    `whole`.
+    """
     above, found = np.maximum(whole.ravel(), LEAST)[None], {}
     for level, parents in enumerate(levels.parents):
         number = levels.summed(households, level).astype(np.float64)
@@ -307,7 +309,7 @@ def fit_regions(
     options: Options,
     tell: Callable[[int, int], None],
 ) -> Mixture:
-    """The whole's mixture with the regions of all levels, fitted to all tables together."""
+    """Return the whole's mixture with the regions of all levels, fitted to all tables together."""
     assert isinstance(whole.model, Mixture)
     assert isinstance(options, MarginalsOptions)
     households = released.counts.reshape(len(released.counts), -1).sum(axis=1)
@@ -335,7 +337,9 @@ def fit_regions(
 
 
 def add_regions(model: Mixture, levels: RegionLevels, households: Integers) -> Mixture:
-    """The mixture with the leaf region as its last attribute of households, at their shares in each component."""
+    """Return the mixture with the leaf region as its last attribute of households, at their shares in each
+    component.
+    """
     leaf = levels.attributes[-1]
     schema = replace(model.schema, household=(*model.schema.household, leaf))
     shares = np.tile(_logits(households.astype(np.float64)), (model.components, 1))
@@ -344,7 +348,7 @@ def add_regions(model: Mixture, levels: RegionLevels, households: Integers) -> M
 
 
 def in_leaves(table: Measured, level: int, levels: RegionLevels) -> Measured:
-    """A table by the regions of a level as one by leaf regions, which are in groups on the levels above."""
+    """Return a table by the regions of a level as one by leaf regions, which are in groups on the levels above."""
     marginal = table.marginal
     groups = tuple(levels.of_leaf[level].tolist()) if level < len(levels.attributes) - 1 else ()
     rest = ((),) * (len(marginal.attributes) - 1)
@@ -353,7 +357,9 @@ def in_leaves(table: Measured, level: int, levels: RegionLevels) -> Measured:
 
 
 def by_class(model: Mixture, schema: Schema, released: SizeTable) -> tuple[Marginal, Floats]:
-    """The released numbers by size, region and category; the last size is divided as the whole has larger ones."""
+    """Return the released numbers by size, region and category; the last size is divided as the whole has
+    larger ones.
+    """
     counts = np.moveaxis(released.counts, -1, 0).astype(np.float64)
     sizes = model.answers(Marginal("households", size=True))
     larger = sizes[released.last_size :] / max(float(sizes[released.last_size :].sum()), TINY)
@@ -364,7 +370,7 @@ def by_class(model: Mixture, schema: Schema, released: SizeTable) -> tuple[Margi
 
 
 def add_upper_levels(model: Mixture, schema: Schema, levels: RegionLevels) -> Mixture:
-    """The mixture over the longer `schema`, whose upper levels are sums of leaf regions."""
+    """Return the mixture over the longer `schema`, whose upper levels are sums of leaf regions."""
     arrays = model.to_arrays()
     leaves = softmax(arrays[f"household {levels.region}"])
     for level, attribute in enumerate(levels.attributes[:-1]):

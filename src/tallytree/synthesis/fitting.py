@@ -115,7 +115,8 @@ def fit(
 
 
 def seldom_exceeded(cells: Integers) -> Floats:
-    """What the squares of as many standard normal numbers as there are cells sum to at most, but once in ten thousand.
+    """Return what the squares of as many standard normal numbers as there are cells sum to at most, but once in ten
+    thousand.
 
     A bound of some standard deviations above the mean is not enough: small tables exceed it too often, and a fit that
     must bring each of many tables below it does not end before it has fitted noise.
@@ -141,7 +142,7 @@ def target_of(schema: Schema, table: Measured, number: float) -> Target:
 def loss_and_gradient(
     schema: Schema, chances: Arrays, targets: Sequence[Target], factors: Floats | None = None
 ) -> tuple[Floats, dict[str, NDArray[Any]]]:
-    """Each table's loss, and the gradient of their sum, each times its factor, by all chances."""
+    """Return each table's loss, and the gradient of their sum, each times its factor, by all chances."""
     losses = np.zeros(len(targets))
     gradient = {name: np.zeros_like(array) for name, array in chances.items()}
     for place, (marginal, shares, weights) in enumerate(targets):
@@ -185,7 +186,7 @@ def softmax_single(logits: NDArray[Any]) -> NDArray[Any]:
 
 
 def slopes_by_logits(chances: Arrays, gradient: Arrays) -> dict[str, NDArray[Any]]:
-    """The chain rule through softmax: by a logit, p · (slope by p − its mean under p)."""
+    """Return the chain rule through softmax: by a logit, p · (slope by p − its mean under p)."""
     return {
         name: chance * (gradient[name] - (chance * gradient[name]).sum(axis=-1, keepdims=True))
         for name, chance in chances.items()

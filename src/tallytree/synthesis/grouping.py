@@ -27,7 +27,7 @@ Merged = tuple[float, int, int, int]  # the joint share of two groups, the axis,
 
 
 def one_way_tables(table: Marginal) -> list[Marginal]:
-    """The one-way tables of a table's axes: households by a role's attribute, persons by theirs."""
+    """Return the one-way tables of a table's axes: households by a role's attribute, persons by theirs."""
     return [
         *(Marginal("households", (name,)) for name in table.household),
         *(Marginal("households", roles=(pair,)) for pair in table.roles),
@@ -36,7 +36,8 @@ def one_way_tables(table: Marginal) -> list[Marginal]:
 
 
 def group_values(schema: Schema, table: Marginal, deviation: Callable[[Marginal], float], one_way: OneWay) -> Marginal:
-    """The table in as many groups as its noise allows: `deviation` is the noise's standard deviation on one count.
+    """Return the table in as many groups as its noise allows: `deviation` is the noise's standard deviation on one
+    count.
 
     While the noise is expected to sum to too large a part of what the table counts, the two groups with the smallest
     joint share are merged, over all axes. Ordered values are merged with their neighbours only, and a value that names
@@ -61,7 +62,7 @@ def group_values(schema: Schema, table: Marginal, deviation: Callable[[Marginal]
 
 
 def _as_groups(groups: Integers) -> tuple[int, ...]:
-    """The groups of an axis; empty where each value is one of its own."""
+    """Return the groups of an axis; empty where each value is one of its own."""
     return () if len(set(groups.tolist())) == len(groups) else tuple(groups.tolist())
 
 
@@ -75,7 +76,7 @@ def _counted(table: Marginal, known: list[Floats]) -> float:
 
 
 def _mergers(schema: Schema, table: Marginal, axis: int, groups: Integers, shares: list[Floats]) -> Iterator[Merged]:
-    """The pairs of groups of an axis that may be merged, each with its joint share."""
+    """Yield the pairs of groups of an axis that may be merged, each with its joint share."""
     number, attribute = int(groups.max()) + 1, schema.attribute(table.attributes[axis])
     if number < FEWEST:
         return

@@ -67,10 +67,10 @@ class MarginalsOptions:
 
     `first_share` and `sweep_share` are the parts of the budget for the first two stages. A table is swept if its noise
     is expected to sum to at most `worth_sweeping` of all that it counts. A round costs one of `rounds` equal parts of
-    the whole budget at first, of which `select_share` selects; `sharpen` is by how much that grows when a round
+    the whole budget at first, and `select_share` of it selects; `sharpen` is by how much that grows when a round
     brought nothing. The start has `components` that differ by about `spread`. A fit takes `steps`, or `last_steps` at
-    the end of a stage, at `rate`, and stops where noise explains what is left: at `noise_explains` (see `fitting.fit`),
-    raised by `slack` of its standard deviations. `empty` allows households without persons; `seed_text`
+    the end of a stage, at `rate`, and stops where noise explains the remaining distance: at `noise_explains` (see
+    `fitting.fit`), raised by `slack` of its standard deviations. `empty` allows households without persons; `seed_text`
     names the start. `role_share`, `structure_share` and `asked_share` are the parts for one-way tables by role, for
     structural ones and for those that the workload wants measured. A table by role gets no more once its noise sums to
     `role_noise` of the households. `zero_weight` is that of cells which rules keep empty, as a part of the best
@@ -122,7 +122,9 @@ class MarginalsOptions:
             slots(schema, self.components_for(schema))
 
     def components_for(self, schema: Schema) -> int:
-        """Half as many again where there are roles, and as many for each kind of household that they tell apart."""
+        """Return the number of components: half as many again with roles, and as many for each kind of household by
+        roles.
+        """
         if not has_roles(schema):
             return self.components
         kinds, wanted = len(variants(schema)), self.components * 3 // 2
@@ -133,16 +135,16 @@ class MarginalsOptions:
         return self.last_steps * 3 // 2 if has_roles(schema) else self.last_steps
 
     def mixtures_for(self, schema: Schema) -> int:
-        """How many mixtures are fitted."""
+        """Return how many mixtures are fitted."""
         return self.mixtures or (2 if has_roles(schema) else 1)
 
     @property
     def shares(self) -> Shares:
-        """The parts of the budget for kinds of tables."""
+        """Return the parts of the budget for kinds of tables."""
         return Shares(self.first_share, self.sweep_share, self.role_share, self.structure_share, self.asked_share)
 
     def run(self, session: MethodSession) -> Fitted:
-        """All stages."""
+        """Return all stages."""
         return _Run(session, self).result()
 
 
@@ -191,7 +193,7 @@ class _Run:
     # ---------------------------------------------------------------- the three stages
 
     def _first(self) -> None:
-        """The number of households, their sizes and all attributes, with equal budgets."""
+        """Measure the number of households, their sizes and all attributes, with equal budgets."""
         session, options = self.session, self.options
         private = [marginal for marginal in first_tables(self.schema) if not session.is_public(marginal)]
         each = share(session.total, self.parts.first / (len(private) + 1))
@@ -210,7 +212,7 @@ class _Run:
         self._advance([*self.measured], self.last_steps, "sizes and attributes")
 
     def _sweep(self) -> None:
-        """The tables that are worth it, with equal budgets."""
+        """Measure the tables that are worth it, with equal budgets."""
         budget = share(self.session.total, self.parts.sweep or Fraction(1, 2))
         chosen = self._worth_sweeping(float(budget)) if self.parts.sweep else []
         if chosen:
@@ -221,7 +223,7 @@ class _Run:
             self._advance(self.measured[before:], self.last_steps, f"{len(chosen)} tables at once")
 
     def _grouped(self, marginal: Marginal, rho: Fraction) -> Marginal:
-        """The table in as many groups as noise at the cost ρ allows, by what was measured before."""
+        """Return the table in as many groups as noise at the cost ρ allows, by what was measured before."""
 
         def deviation(table: Marginal) -> float:
             return sqrt(self.session.tables.sensitivity(table).l2_squared / (2 * float(rho)))
@@ -231,7 +233,7 @@ class _Run:
         return group_values(self.schema, marginal, deviation, one_way)
 
     def _selection(self) -> TableSelection:
-        """What is known now, for choosing tables."""
+        """Return what is known now, for choosing tables."""
         return TableSelection(
             self.schema,
             self.session.tables.sensitivity,
@@ -253,7 +255,7 @@ class _Run:
         return self.schema.max_persons / 2
 
     def _rounds(self) -> None:
-        """What is left, in rounds of one table each."""
+        """Spend the rest of the budget in rounds of one table each."""
         session, options = self.session, self.options
         rho = share(session.total, Fraction(1, options.rounds))
         while session.left > 0:
@@ -331,7 +333,9 @@ class _Run:
                 self.model = joined(self.model, other, kept / (kept + 1))
 
     def _fitted(self, model: Mixture, measured: Sequence[Measured], steps: int) -> tuple[Mixture, bool]:
-        """The model, fitted to these tables, to what is public, and to what rules keep empty. Did it come close?"""
+        """Return the model fitted to these tables, to public ones and to cells that rules keep empty, and whether it
+        came close.
+        """
         least = least_variance(measured)
         known = KnownTables(tuple(measured), tuple(self.exact), self.number, least, not self.parts.structural)
         if not measured and not self.exact:
@@ -369,7 +373,7 @@ class KnownTables(NamedTuple):
 
 
 def least_variance(measured: Iterable[Measured]) -> float:
-    """The least noise of measured tables."""
+    """Return the least noise of measured tables."""
     return min((float(table.variance.min()) for table in measured), default=1.0)
 
 
@@ -382,7 +386,7 @@ def fit_to_tables(
     public: Sequence[Measured] = (),
     tell: Callable[[int, int], None],
 ) -> tuple[FitOutcome, bool]:
-    """The model, fitted to all that is known and to what rules keep empty. Did it come close?
+    """Return the model fitted to all that is known and to cells that rules keep empty, and whether it came close.
 
     `public` are further tables that it is drawn to, which have no part in when to stop.
     """
@@ -403,7 +407,9 @@ def fit_to_tables(
 
 
 def _zeros(schema: Schema, known: KnownTables, options: MarginalsOptions) -> list[Measured]:
-    """What rules keep empty, as if it had been measured: with the least noise, and at most `ZEROS_APART` of it."""
+    """Return what rules keep empty, as if it had been measured: with the least noise, and at most `ZEROS_APART`
+    of it.
+    """
     if not options.zero_weight:
         return []
     least = min(known.least_variance / options.zero_weight, (ZEROS_APART * known.number) ** 2)
@@ -432,7 +438,7 @@ METHODS: Registry[Method] = Registry(
 
 
 def method(name: str = DEFAULT) -> Method:
-    """A method by name."""
+    """Return a method by name."""
     if name not in METHODS:
         raise SpecError(f"there is no synthesis method {name!r}; {did_you_mean(name, METHODS)}")
     return METHODS[name]

@@ -1,8 +1,8 @@
 """What a method of synthesis is, and one run of it: rounds with exact shares of the budget, and a record of each.
 
 A method asks private tables for noisy counts until its budget is used up and fits a model to them. Any can replace any.
-A round that was lost in a kill is paid for and answers None; the loops go on with what is left. The last round takes
-all that is left, so that a run spends its budget to the last digit. The table of methods is in `marginals`.
+A round that was lost in a kill is paid for and answers None; the loops go on with the rest. The last round takes
+the whole rest, so that a run spends its budget to the last digit. The table of methods is in `marginals`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class MethodSession:
         self.record: list[RoundRecord] = []
 
     def private_tables(self) -> list[Marginal]:
-        """The workload's tables that are private under the unit: the candidates of a selection."""
+        """Return the workload's tables that are private under the unit: the candidates of a selection."""
         candidates = [marginal for marginal in self.workload if not self.is_public(marginal)]
         if not candidates:
             raise SpecError("every table of the workload is public under this unit: there is nothing to protect")
@@ -91,7 +91,7 @@ class MethodSession:
 
     @property
     def left(self) -> Fraction:
-        """What is left of the budget, in ρ."""
+        """Return the rest of the budget, in ρ."""
         return self.tables.left
 
     def tell(self, done: int, of: int, words: str, *, unit: str = "", doing: str = "fitting") -> None:
@@ -103,13 +103,13 @@ class MethodSession:
         return self.tables.sensitivity(marginal).l1 == 0
 
     def public(self, marginal: Marginal) -> Integers:
-        """A table that is public under the unit, exactly."""
+        """Return a table that is public under the unit, exactly."""
         counts = self.tables.public_counts(marginal)
         self.record.append(RoundRecord("public", marginal.describe(), Fraction(0)))
         return counts
 
     def measure(self, marginal: Marginal, rho: Fraction) -> Measured | None:
-        """A whole table with noise."""
+        """Return a whole table with noise."""
         noisy = self.tables.measure(marginal, rho)
         if noisy is None:
             self._lost("measure", marginal.describe(), rho)
@@ -118,7 +118,7 @@ class MethodSession:
         return Measured(marginal, noisy.values.astype(np.float64), np.array(max(noisy.variance, LEAST_VARIANCE)))
 
     def measure_cell(self, marginal: Marginal, cell: int, rho: Fraction) -> MeasuredCell | None:
-        """One cell, by its place in the flat table, with noise."""
+        """Return one cell, by its place in the flat table, with noise."""
         schema = self.tables.schema
         where = tuple(int(index) for index in np.unravel_index(cell, marginal.shape(schema)))
         words = f"{marginal.describe()}, cell {', '.join(map(str, where))}"
@@ -137,7 +137,7 @@ class MethodSession:
         penalties: Sequence[int],
         weights: Sequence[Fraction],
     ) -> Marginal | None:
-        """A table that the estimates miss by more than its penalty."""
+        """Return a table that the estimates miss by more than its penalty."""
         rho = epsilon**2 / 8
         place = self.tables.select(candidates, estimates, epsilon, penalties=penalties, weights=weights)
         if place is None:
@@ -149,7 +149,7 @@ class MethodSession:
     def select_cell(
         self, candidates: Sequence[Marginal], estimates: Sequence[Integers], epsilon: Fraction
     ) -> tuple[Marginal, int] | None:
-        """A cell that the estimates miss by much: its table, and its place in the flat table."""
+        """Return a cell that the estimates miss by much: its table, and its place in the flat table."""
         rho = epsilon**2 / 8
         found = self.tables.select_cell(candidates, estimates, epsilon)
         if found is None:
@@ -163,19 +163,19 @@ class MethodSession:
         self.record.append(RoundRecord(kind, words, rho, lost=True))
 
     def number(self, rho: Fraction) -> int:
-        """The number of households: exact where it is public, otherwise measured."""
+        """Return the number of households: exact where it is public, otherwise measured."""
         if self.tables.neighbours.number_is_public:
             return max(1, self.tables.number)
         return self._total_of(NUMBER, rho)
 
     def persons(self, rho: Fraction) -> int:
-        """The number of persons: exact where it is public, otherwise measured."""
+        """Return the number of persons: exact where it is public, otherwise measured."""
         if self.is_public(PERSONS):
             return max(1, int(self.public(PERSONS).sum()))
         return self._total_of(PERSONS, rho)
 
     def _total_of(self, marginal: Marginal, rho: Fraction) -> int:
-        """A total with noise. Nothing can be done without it, so a lost one is measured again from what is left."""
+        """Return a total with noise. It is necessary, so a lost one is measured again from the rest of the budget."""
         while True:
             noisy = self.measure(marginal, rho)
             if noisy is not None:
@@ -191,13 +191,13 @@ def share(rho: Fraction, part: Fraction | float) -> Fraction:
 
 
 def epsilon_for(rho: Fraction) -> Fraction:
-    """The ε of a selection that costs ε²/8, at most ρ and nearly so, with few binary digits."""
+    """Return the ε of a selection that costs ε²/8, at most ρ and nearly so, with few binary digits."""
     bits = DIGITS - (rho.numerator.bit_length() - rho.denominator.bit_length()) // 2
     return Fraction(isqrt(int(8 * rho * (1 << 2 * bits))), 1 << bits)
 
 
 def round_to_counts(answers: Floats, number: float) -> Integers:
-    """A table per household as whole counts."""
+    """Return a table per household as whole counts."""
     counts: Integers = np.rint(answers * number).astype(np.int64)
     return counts
 
@@ -206,8 +206,8 @@ def round_to_counts(answers: Floats, number: float) -> Integers:
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """One thread for matrix products, and as many as before afterwards: those of a fit are small, and on a busy machine
-    threads that wait for each other take several times as long.
+    """Use one thread for matrix products, and as many as before afterwards: those of a fit are small, and on a busy
+    machine threads that wait for each other take several times as long.
     """
     return threadpool_limits(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
@@ -237,7 +237,7 @@ class Method:
     needs: tuple[str, ...] = ()  # modules of the extra that has the method's name
 
     def options(self, given: Mapping[str, Any] | None = None) -> Options:
-        """The method's options with the given ones set; an unknown name or a bad value is a `SpecError`."""
+        """Return the method's options with the given ones set; an unknown name or a bad value is a `SpecError`."""
         known = [field.name for field in fields(self.kind)]
         for name in given or {}:
             if name not in known:
@@ -247,7 +247,7 @@ class Method:
         return self.kind(**(given or {}))
 
     def prepared(self, schema: Schema, given: Mapping[str, Any] | None) -> Options:
-        """The options, if the method can be run here and with this schema; nothing private is needed to tell."""
+        """Return the options, if the method can be run here and with this schema; nothing private is needed to tell."""
         if missing := [module for module in self.needs if find_spec(module) is None]:
             needed = " and ".join(missing)
             raise SpecError(f"{self.name} needs {needed}: pip install 'tallytree[{self.name}]'")

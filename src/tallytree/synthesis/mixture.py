@@ -80,26 +80,28 @@ class Mixture:
 
     @property
     def components(self) -> int:
-        """How many components there are."""
+        """Return how many components there are."""
         return len(self.weights)
 
     @cached_property
     def chances(self) -> dict[str, Floats]:
-        """The chances that the logits stand for, by the names that `to_arrays` gives them."""
+        """Return the chances that the logits stand for, by the names that `to_arrays` gives them."""
         return {name: softmax(array) for name, array in self.to_arrays().items()}
 
     def tables(self, marginal: Marginal) -> Tables:
-        """The chances of a table's own attributes."""
+        """Return the chances of a table's own attributes."""
         marginal.check(self.schema)
         return tables_of(self.schema, marginal, self.chances)
 
     def answers(self, marginal: Marginal) -> Floats:
-        """The expected table per household: shares of households, or expected numbers of persons."""
+        """Return the expected table per household: shares of households, or expected numbers of persons."""
         found: Floats = answers(marginal.of, marginal.size, self.tables(marginal))
         return found.reshape(marginal.shape(self.schema))
 
     def answers_all(self, workload: Workload) -> list[Floats]:
-        """`answers` for each table. What depends on the persons alone is worked out once for all household sets."""
+        """Return `answers` for each table. What depends on the persons alone is worked out once for all
+        household sets.
+        """
         if workload.schema != self.schema:
             raise SpecError("the workload is for another schema than the model")
         found: dict[Marginal, Floats] = {}
@@ -121,12 +123,12 @@ class Mixture:
         return [found[marginal] for marginal in workload]
 
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
-        """A household for each point on the line of all chances, in random order."""
+        """Return a household for each point on the line of all chances, in random order."""
         component = np.searchsorted(ladders(self.chances["weights"][None]), points, side="right").astype(np.int64)
         return self._drawn(component, draw_codes(self.chances["sizes"], component, source), {}, source)
 
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
-        """The wanted households, in random order.
+        """Return the wanted households, in random order.
 
         Within a component attributes and size are independent, so given the wanted ones, component c has the weight
         w_c · P_c(code) … · P_c(size) up to a constant, and all else is drawn from the component as usual.
@@ -143,7 +145,7 @@ class Mixture:
         return self._drawn(component[order], size[order], known, source)
 
     def _components(self, wanted: Wanted, part: slice, source: Source) -> Integers:
-        """A component for each household, systematically among those that are wanted alike."""
+        """Return a component for each household, systematically among those that are wanted alike."""
         by_size = _logarithms(self.sizes)
         by_size[:, wanted.last_size] = np.logaddexp.reduce(by_size[:, wanted.last_size :], axis=1)
         scores = _logarithms(self.weights) + by_size.T[wanted.sizes[part]]
@@ -153,7 +155,7 @@ class Mixture:
         return draw_codes(chances, np.repeat(np.arange(len(scores)), wanted.counts[part]), source)
 
     def _sizes(self, sizes: Integers, last_size: int, component: Integers, source: Source) -> Integers:
-        """The size of each household; the last one stands for the larger ones too, and one of these is drawn."""
+        """Return the size of each household; the last one stands for the larger ones too, and one of these is drawn."""
         rows = np.flatnonzero(sizes == last_size)
         rest = _logarithms(self.sizes)[:, last_size:]
         if len(rows) and rest.shape[1] > 1:
@@ -164,7 +166,9 @@ class Mixture:
     def _drawn(
         self, component: Integers, sizes: Integers, known: Mapping[str, Integers], source: Source
     ) -> SyntheticHouseholds:
-        """Households of these components, which do not fall, and sizes; all attributes but the known ones are drawn."""
+        """Return households of these components, which do not fall, and sizes; all attributes but the known ones are
+        drawn.
+        """
         block = Block.empty(self.schema, sizes, source)
         for column, attribute in enumerate(self.schema.household):
             codes = known.get(attribute.name)
@@ -186,7 +190,7 @@ class Mixture:
         return keep_rules(block.households, self.schema, _Redraw(self, block.households, of, fixed, source), fixed)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The logits by name; `from_arrays` reads them back."""
+        """Return the logits by name; `from_arrays` reads them back."""
         named: dict[str, NDArray[Any]] = {"weights": self.weights, "sizes": self.sizes}
         for attribute, array in zip(self.schema.household, self.household, strict=True):
             named[f"household {attribute.name}"] = array
@@ -196,7 +200,7 @@ class Mixture:
 
     @classmethod
     def from_arrays(cls, schema: Schema, arrays: Arrays) -> Mixture:
-        """What `to_arrays` gave."""
+        """Return what `to_arrays` gave."""
         if "weights" not in arrays or set(arrays) != set(_shapes(schema, 1)):
             raise SpecError("these arrays are not a mixture over this schema")
         frozen = {name: _frozen(array) for name, array in arrays.items()}
@@ -223,7 +227,7 @@ class _Redraw(Redraw):
         self._model, self._drawn, self._component, self._known, self._source = model, drawn, component, known, source
 
     def persons(self, persons: Integers) -> None:
-        """Some persons, as their component has them at their place."""
+        """Draw some persons, as their component has them at their place."""
         homes = np.searchsorted(self._drawn.offsets, persons, side="right") - 1
         places, component = persons - self._drawn.offsets[homes], self._component[homes]
         most = self._model.schema.max_persons
@@ -234,7 +238,7 @@ class _Redraw(Redraw):
             self._drawn.person[persons[order], column] = draw_codes(chances, rows[order], self._source)
 
     def households(self, homes: Integers) -> None:
-        """Some households, each with its size and in its component."""
+        """Draw some households, each with its size and in its component."""
         order = homes[np.argsort(self._component[homes], kind="stable")]
         for column, attribute in enumerate(self._model.schema.household):
             if attribute.name not in self._known:
@@ -245,7 +249,7 @@ class _Redraw(Redraw):
         self.persons(np.concatenate([np.empty(0, np.int64), *persons]))
 
     def anew(self, homes: Integers) -> None:
-        """Some households, each with its size and from the whole mixture."""
+        """Draw some households, each with its size and from the whole mixture."""
         model = self._model
         by_size = _logarithms(model.sizes).T
         scores = _logarithms(model.weights) + by_size[self._drawn.sizes[homes]]
@@ -257,7 +261,7 @@ class _Redraw(Redraw):
 
 
 def joined(one: Mixture, other: Mixture, part: float) -> Mixture:
-    """The components of both, `one` with the weight `part` and `other` with the rest: answers are their mean.
+    """Return the components of both, `one` with the weight `part` and `other` with the rest: answers are their mean.
 
     Who is where in a component goes by its number, so `one` must have whole turns of the kinds of household.
     """
@@ -269,8 +273,8 @@ def joined(one: Mixture, other: Mixture, part: float) -> Mixture:
 
 
 def tables_of(schema: Schema, marginal: Marginal, chances: Mapping[str, Any]) -> Tables:
-    """The chances of a table's own attributes. For a table by role those in a role lend theirs to the household, and
-    are nobody among the persons.
+    """Return the chances of a table's own attributes. For a table by role those in a role lend theirs to the household,
+    and are nobody among the persons.
     """
     household = [chances[f"household {name}"] for name in marginal.household]
     person = [chances[f"person {name}"] for name in marginal.person]
@@ -291,7 +295,7 @@ def tables_of(schema: Schema, marginal: Marginal, chances: Mapping[str, Any]) ->
 
 
 def _merged(chances: NDArray[Any], groups: tuple[int, ...]) -> NDArray[Any]:
-    """The chances of groups of codes."""
+    """Return the chances of groups of codes."""
     if not groups:
         return chances
     merged: NDArray[Any] = chances @ np.eye(max(groups) + 1, dtype=chances.dtype)[list(groups)]
@@ -313,7 +317,7 @@ def _logarithms(logits: NDArray[Any]) -> Floats:
 
 
 def _shapes(schema: Schema, components: int) -> dict[str, tuple[int, ...]]:
-    """The names and shapes of the arrays, in the order in which they are drawn."""
+    """Return the names and shapes of the arrays, in the order in which they are drawn."""
     people = (components, schema.max_persons)
     return {
         "weights": (components,),

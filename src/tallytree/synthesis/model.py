@@ -54,11 +54,13 @@ class Measured:
 
     @property
     def cells(self) -> int:
-        """How many counts were measured: what noise alone adds to the fit's squared, weighted distance on average."""
+        """Return how many counts were measured: what noise alone adds to the fit's squared, weighted distance on
+        average.
+        """
         return int(np.isfinite(self.variance).sum())
 
     def counts(self, schema: Schema) -> tuple[Integers, Floats, Floats]:
-        """The cells that were measured, as places in the flat table; their noisy counts, and their variances."""
+        """Return the cells that were measured, as places in the flat table; their noisy counts, and their variances."""
         self.check(schema)
         cells = np.flatnonzero(np.isfinite(self.variance))
         return cells, self.values.ravel()[cells], self.variance.ravel()[cells]
@@ -87,7 +89,7 @@ class MeasuredCell:
             raise SpecError(f"the table of {self.marginal.describe()} has no cell {self.cell}; its shape is {shape}")
 
     def counts(self, schema: Schema) -> tuple[Integers, Floats, Floats]:
-        """What `Measured.counts` gives, for the one cell."""
+        """Return what `Measured.counts` gives, for the one cell."""
         self.check(schema)
         shape = self.marginal.shape(schema)
         place = int(np.ravel_multi_index(self.cell, shape)) if shape else 0
@@ -108,7 +110,7 @@ class SyntheticHouseholds(NamedTuple):
 
     @classmethod
     def of_sizes(cls, schema: Schema, sizes: Codes) -> SyntheticHouseholds:
-        """Households of these sizes, without values yet."""
+        """Return households of these sizes, without values yet."""
         offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         household = np.empty((len(sizes), len(schema.household)), np.int32)
         person = np.empty((int(offsets[-1]), len(schema.person)), np.int32)
@@ -131,19 +133,23 @@ class Model(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """The attributes it is about."""
+        """Return the attributes it is about."""
 
     def answers(self, marginal: Marginal) -> Floats:
-        """The table it expects per household: shares of households, or expected numbers of persons."""
+        """Return the table it expects per household: shares of households, or expected numbers of persons."""
 
     def answers_all(self, workload: Workload) -> list[Floats]:
-        """`answers` for each table, in the workload's order, with shared work done once."""
+        """Return `answers` for each table, in the workload's order, with shared work done once."""
 
     def draw_at(self, points: Floats, source: Source) -> SyntheticHouseholds:
-        """A household for each point on the line of all chances, in random order; the points rise and lie in [0, 1)."""
+        """Return a household for each point on the line of all chances, in random order; the points rise and lie in [0,
+        1).
+        """
 
     def draw_given(self, wanted: Wanted, source: Source) -> SyntheticHouseholds:
-        """The wanted households, in random order, all else drawn with the model's chances given what is wanted."""
+        """Return the wanted households, in random order, all else drawn with the model's chances given what is
+        wanted.
+        """
 
 
 def refuse_roles(tables: Iterable[Marginal]) -> None:
@@ -157,14 +163,15 @@ def refuse_roles(tables: Iterable[Marginal]) -> None:
 
 
 def check_number(number: float, what: str) -> float:
-    """A number of households or persons that shares can be taken of."""
+    """Return a number of households or persons that shares can be taken of."""
     if not np.isfinite(number) or number <= 0:
         raise SpecError(f"the number of {what} must be above zero, not {number!r}")
     return float(number)
 
 
 def squared_noise_quantile(n: Any, deviations: float) -> Any:
-    """A quantile of the mean of n squares of standard normal numbers: the one of a normal number at `deviations`.
+    """Return a quantile of the mean of n squares of standard normal numbers: the one of a normal number at
+    `deviations`.
 
     Wilson and Hilferty: the cube root of the mean is nearly normal, with mean 1 − 2/9n and variance 2/9n.
     """

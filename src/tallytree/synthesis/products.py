@@ -12,8 +12,8 @@ person j of a household is drawn from the component's j-th person. So, within a 
 attributes a sum over components: each such row adds a product of its chances. So the table is one matrix product
 L'R of two halves of the axes, and the slopes by these are R P' and L P, where P are the slopes by the table.
 
-*Households that contain somebody.* A table of households that contain a person with given values is the one table that
-is no plain sum of products, and its gradient the one that costs a fit its time: for every component, person and cell
+*Households that contain somebody.* A table of households that contain a person with given values is the only table that
+is not a plain sum of products, and its gradient is what costs a fit its time: for every component, person and cell
 there is another chance. Here none of them is stored. The loops are compiled once for all shapes. With p_j the chance of
 person j and c_m that of m persons,
 
@@ -57,7 +57,7 @@ class Tables(NamedTuple):
 
 
 def answers(of: Counted, by_size: bool, tables: Tables) -> Array:
-    """The expected counts per household, with the table's axes: size if asked for, household, person."""
+    """Return the expected counts per household, with the table's axes: size if asked for, household, person."""
     lengths = [part.shape[-1] for part in (*tables.household, *tables.person)]
     if of == "households" and tables.person:
         homes = weighted_households(tables.weights, tables.household)
@@ -103,7 +103,7 @@ def outer(tables: Sequence[Array]) -> Array:
 
 
 def outer_slopes(tables: Sequence[Array], slopes: Array) -> list[Array]:
-    """The slopes by each table of something whose slopes by their `outer` product are known."""
+    """Return the slopes by each table of something whose slopes by their `outer` product are known."""
     if len(tables) == 1:
         return [slopes]
     *front, last = tables
@@ -116,8 +116,8 @@ def outer_slopes(tables: Sequence[Array], slopes: Array) -> list[Array]:
 
 
 def _rows(of: Counted, by_size: bool, tables: Tables) -> list[Array]:
-    """Weights, chances of the size and of all attributes, each [rows, codes]; a row is a component, in a table of
-    persons one place of it.
+    """Return weights, chances of the size and of all attributes, each [rows, codes]; a row is a component, in a table
+    of persons one place of it.
     """
     there = tables.sizes[:, None] * _counted(of, tables.sizes)
     places = there.shape[1]
@@ -128,7 +128,7 @@ def _rows(of: Counted, by_size: bool, tables: Tables) -> list[Array]:
 
 
 def _slopes_by_chances(of: Counted, tables: Tables, slopes: Sequence[Array]) -> Tables:
-    """The slopes by chances from those by `_rows`."""
+    """Return the slopes by chances from those by `_rows`."""
     counted, components = _counted(of, tables.sizes), len(tables.weights)
     by_place = [slope.reshape(components, len(counted), -1) for slope in slopes]
     homes = [slope.sum(axis=1) for slope in (by_place[0], *by_place[2 : 2 + len(tables.household)])]
@@ -144,7 +144,7 @@ def _counted(of: Counted, sizes: Array) -> Array:
 
 
 def _halves(rows: Sequence[Array]) -> tuple[Sequence[Array], Sequence[Array]]:
-    """The axes in two parts with few cells each: the outer product of all of them is never built."""
+    """Return the axes in two parts with few cells each: the outer product of all of them is never built."""
     lengths = [table.shape[1] for table in rows]
     cut = min(range(1, len(rows) + 1), key=lambda cut: prod(lengths[:cut]) + prod(lengths[cut:]))
     return rows[:cut], rows[cut:] or [np.ones((len(rows[0]), 1), rows[0].dtype)]
@@ -159,7 +159,7 @@ def _parts(by_size: bool, sizes: Array) -> Array:
 
 
 def _of_containing(by_size: bool, tables: Tables, shares: Array, weights: Array) -> tuple[float, Tables]:
-    """`loss_and_slopes` of a table of households by person attributes."""
+    """Return `loss_and_slopes` of a table of households by person attributes."""
     homes = weighted_households(tables.weights, tables.household)
     head, last = _front_and_last(tables.person)
     loss, by_homes = 0.0, np.zeros_like(homes)
@@ -191,7 +191,7 @@ def rates(sizes: Array, person: Sequence[Array]) -> Array:
 
 
 def _for_all(task: Callable[[int, int], None], components: int, chances: int) -> None:
-    """The task for all components: in threads, unless starting them would take longer than the task itself."""
+    """Run the task for all components: in threads, unless starting them would take longer than the task itself."""
     if chances < CHANCES_FOR_THREADS:
         task(0, components)
     else:
@@ -199,7 +199,7 @@ def _for_all(task: Callable[[int, int], None], components: int, chances: int) ->
 
 
 def _front_and_last(person: Sequence[Array]) -> tuple[Array, Array]:
-    """All attributes but the last together, and the last."""
+    """Return all attributes but the last together, and the last."""
     *front, last = person
     return outer(front) if front else np.ones((*last.shape[:2], 1), last.dtype), np.ascontiguousarray(last)
 

@@ -23,7 +23,7 @@ class PublicStream(KeyedWords):
         super().__init__(hashlib.sha256(f"tallytree public stream: {seed_text}".encode()).digest())
 
     def uniform(self, count: int) -> Floats:
-        """The next `count` numbers, uniform on [0, 1)."""
+        """Return the next `count` numbers, uniform on [0, 1)."""
         return uniform(self, count)
 
     def normal(self, *shape: int) -> Floats:
@@ -35,11 +35,11 @@ class PublicStream(KeyedWords):
         return np.concatenate([radius * np.cos(turn), radius * np.sin(turn)])[:count].reshape(shape)
 
     def order(self, count: int) -> Integers:
-        """A random order of 0 … count − 1."""
+        """Return a random order of 0 … count − 1."""
         return np.argsort(self.words(count), kind="stable").astype(np.int64)
 
 
 def uniform(source: Any, count: int) -> Floats:
-    """Numbers on [0, 1) from the top 53 bits of a source's words."""
+    """Return numbers on [0, 1) from the top 53 bits of a source's words."""
     words: NDArray[np.uint64] = source.words(count)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

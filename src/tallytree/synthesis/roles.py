@@ -4,10 +4,10 @@
 household to household, so components come in variants: with a spouse and without one. In a component that has a spouse
 the first person is the head, the second the spouse and the rest others; values that such a person cannot have, sizes
 that are too small and household values that a rule excludes are `impossible` there. So a mixture with slots is a
-mixture of products like any other. Rules that no product keeps by itself (a child is younger than the head) are kept by
+mixture of products like any other. Rules that a product cannot keep (a child is younger than the head) are kept by
 the fit, which sees their cells as zeros, and by drawing again (`sampling`).
 
-*Tables.* Measured, whatever a selection says: head and spouse by each other's attributes, households by size and the
+*Tables.* Measured in any case: head and spouse by each other's attributes, households by size and the
 head's age, and the rest by their role and age and the head's age. That is what makes households look like households,
 and selections that look at errors of single tables pass it over. Zeros cost nothing: that a cell is empty is public.
 """
@@ -54,11 +54,11 @@ class Variant:
         return bool(self.sizes.any()) and there and all(flags.any() for flags in self.household.values())
 
     def with_household(self, name: str, allowed: Flags) -> Variant:
-        """The same with fewer household codes."""
+        """Return the same with fewer household codes."""
         return replace(self, household={**self.household, name: self.household[name] & allowed})
 
     def with_person(self, place: int, name: str, allowed: Flags) -> Variant:
-        """The same with fewer codes at a place."""
+        """Return the same with fewer codes at a place."""
         flags = self.person[name].copy()
         flags[place] &= allowed
         return replace(self, person={**self.person, name: flags})
@@ -73,7 +73,7 @@ class Slots(NamedTuple):
 
 @lru_cache(maxsize=64)
 def slots(schema: Schema, components: int) -> Slots:
-    """The variants of a schema with structure, given to the components in turn."""
+    """Return the variants of a schema with structure, given to the components in turn."""
     every = variants(schema)
     if components < len(every):
         raise SpecError(
@@ -116,7 +116,7 @@ def coupled(schema: Schema, components: int) -> list[tuple[Integers, Integers]]:
 
 
 def variants(schema: Schema) -> list[Variant]:
-    """Every kind of household that the roles tell apart and that can be."""
+    """Return every possible kind of household that the roles distinguish."""
     structure = schema.structure or Structure()
     found = [_with_values(schema, structure, variant) for variant in _by_roles(schema, structure)]
     for rule in structure.all_rules:
@@ -172,7 +172,7 @@ def _by_position(schema: Schema, roles: tuple[Role, ...], variant: Variant) -> I
 
 
 def _without(schema: Schema, condition: Condition, variant: Variant) -> Iterator[Variant]:
-    """Households that do not have all values of a condition: a variant for each attribute that can differ."""
+    """Yield households that do not have all values of a condition: a variant for each attribute that can differ."""
     so_far = variant
     for name, values in condition:
         yield so_far.with_household(name, ~_flags(schema, name, values))
@@ -192,7 +192,7 @@ def _with_rule(schema: Schema, rule: Has, variant: Variant) -> Iterator[Variant]
 
 
 def _with_values(schema: Schema, structure: Structure, variant: Variant) -> Variant:
-    """What a rule says of everybody, or of somebody in a role, without any further condition."""
+    """Return what a rule says of everybody, or of somebody in a role, without any further condition."""
     people = {attribute.name for attribute in schema.person}
     for rule in structure.all_rules:
         if not isinstance(rule, Implies) or rule.when:
@@ -228,7 +228,7 @@ class View(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def view(schema: Schema, names: tuple[str, ...], components: int) -> View:
-    """The view of the roles `names`. In a component where one of them is never there no size counts."""
+    """Return the view of the roles `names`. In a component where one of them is never there no size counts."""
     most, places = schema.max_persons, slots(schema, components).places
     chosen = np.stack([places[name] for name in names], axis=1)
     there = (chosen != NEVER).all(axis=1, keepdims=True)
@@ -256,7 +256,7 @@ class Zeros(NamedTuple):
 
 
 def role_tables(schema: Schema) -> list[Marginal]:
-    """Households by each attribute of each role of one person, but for the attribute that tells the roles."""
+    """Return households by each attribute of each role of one person, but for the attribute that tells the roles."""
     structure = schema.structure or Structure()
     return [
         Marginal("households", roles=((role.name, attribute.name),))
@@ -267,7 +267,7 @@ def role_tables(schema: Schema) -> list[Marginal]:
 
 
 def structural_tables(schema: Schema) -> list[Marginal]:
-    """The tables that are measured for the roles; none without roles of one person."""
+    """Return the tables that are measured for the roles; none without roles of one person."""
     structure = schema.structure
     if structure is None or not structure.single:
         return []
@@ -286,23 +286,26 @@ def structural_tables(schema: Schema) -> list[Marginal]:
 
 
 def key_attributes(schema: Schema, structure: Structure) -> list[str]:
-    """What roles are compared by: the attributes of rules `below`; without such rules the first number of persons."""
+    """Return what roles are compared by: the attributes of rules `below`; without such rules the first number of
+    persons.
+    """
     compared = [rule.attribute for rule in structure.all_rules if isinstance(rule, Below)]
     numbers = [attribute.name for attribute in schema.person if attribute.cuts is not None]
     return list(dict.fromkeys(compared)) or numbers[:1]
 
 
 def _crossed(schema: Schema, structure: Structure, keys: list[str]) -> list[str]:
-    """The key attributes, and those with the fewest values after them."""
+    """Return the key attributes, and those with the fewest values after them."""
     rest = [each for each in schema.person if each.name not in (*keys, structure.attribute) and each.codes > 1]
     return [*keys, *(each.name for each in sorted(rest, key=lambda each: each.codes))][:MOST_PAIRS]
 
 
 def cleared(schema: Schema, table: Measured) -> Measured:
-    """A table of two persons' ages with the cells that noise alone explains taken as empty; any other table as it is.
+    """Return a table of two persons' ages with the cells that noise alone explains taken as empty; any other table as
+    it is.
 
     Most pairs of ages do not occur. Chances cannot be negative, so a fit makes up for the noise of such cells with
-    couples of any age; what is left after this is nearer to the truth in all cells together, too.
+    couples of any age; the other cells are then nearer to the truth in all cells together, too.
     """
     names = {name for _, name in table.marginal.roles}
     structure = schema.structure
@@ -315,7 +318,7 @@ def cleared(schema: Schema, table: Measured) -> Measured:
 
 
 def zero_tables(schema: Schema) -> list[Zeros]:
-    """What no household can have: a table for each rule that a product of chances does not keep by itself."""
+    """Return what no household can have: a table for each rule that a product of chances cannot keep."""
     structure = schema.structure
     if structure is None:
         return []
@@ -353,7 +356,7 @@ def _of_implication(schema: Schema, structure: Structure, rule: Implies) -> Zero
 
 
 def _where(schema: Schema, marginal: Marginal, axes: tuple[str, ...], when: Condition, then: Condition) -> Zeros | None:
-    """The cells that have all of `when` and not all of `then`."""
+    """Return the cells that have all of `when` and not all of `then`."""
     if marginal.cells(schema) > MOST_CELLS:
         return None
     shape = marginal.shape(schema)

@@ -8,8 +8,8 @@ attribute's counts are within one of what is expected.
 
 Where households have edit rules, those that break one are drawn again, for as long as it takes and no longer: first the
 persons who break a rule, then the whole household in its component, then a household of the same size from the whole
-model. What is left after that, in models in which a rule leaves nearly no chance, becomes a household that the search
-for contradictions finds. Sizes stay, and so does what was asked for (the region): agreement is not touched.
+model. If a household still breaks a rule, because the model leaves nearly no chance, the search for contradictions
+finds another one. Sizes stay, and so does what was asked for (the region): agreement is not touched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNK = 100_000
 def draw(
     model: Model, number: int, *, chunk: int = CHUNK, source: Source | None = None
 ) -> Iterator[SyntheticHouseholds]:
-    """`number` households in chunks of at most `chunk`, each chunk spread over the whole distribution.
+    """Return `number` households in chunks of at most `chunk`, each chunk spread over the whole distribution.
 
     Random bits come from a fresh cryptographic stream unless a source is given.
     """
@@ -54,23 +54,23 @@ class Block(NamedTuple):
 
     @classmethod
     def empty(cls, schema: Schema, sizes: Integers, source: Source) -> Block:
-        """Households of these sizes, without values yet."""
+        """Return households of these sizes, without values yet."""
         place = np.argsort(source.words(len(sizes)), kind="stable")
         moved = np.empty(len(sizes), np.int32)
         moved[place] = sizes
         return cls(SyntheticHouseholds.of_sizes(schema, moved), place)
 
     def set_household(self, column: int, codes: Integers) -> None:
-        """An attribute of all households."""
+        """Set an attribute of all households."""
         self.households.household[self.place, column] = codes
 
     def set_person(self, rows: Integers, place: int, column: int, codes: Integers) -> None:
-        """An attribute of the person at `place` in the households of `rows`."""
+        """Set an attribute of the person at `place` in the households of `rows`."""
         self.households.person[self.households.offsets[self.place[rows]] + place, column] = codes
 
 
 def draw_codes(chances: Floats, component: Integers, source: Source) -> Integers:
-    """A code for each row of its component's chances [components, codes], systematically within each component.
+    """Return a code for each row of its component's chances [components, codes], systematically within each component.
 
     `component` does not fall. The rows of a component take the points (rank + u) / rows, ranks in random order.
     """
@@ -85,7 +85,7 @@ def draw_codes(chances: Floats, component: Integers, source: Source) -> Integers
 
 
 def ladders(chances: Floats) -> Floats:
-    """All rows' cumulative chances on one line, row r on 4r … 4r + 2.
+    """Return all rows' cumulative chances on one line, row r on 4r … 4r + 2.
 
     A row ends at 2, from its last possible code on, so that no rounding can carry a point past it; codes without any
     chance have steps of no height and are never hit.
@@ -115,7 +115,7 @@ class Tally:
 
 
 def counted(chunk: SyntheticHouseholds, marginal: Marginal, schema: Schema) -> Integers:
-    """One table over some households, in its shape; `Marginal` says what it counts."""
+    """Return one table over some households, in its shape; `Marginal` says what it counts."""
     household = {each.name: chunk.household[:, column] for column, each in enumerate(schema.household)}
     person = {each.name: chunk.person[:, column] for column, each in enumerate(schema.person)}
     return table_counts(marginal, Rows(schema, chunk.offsets, household, person))
@@ -131,19 +131,19 @@ class Redraw(Protocol):
     """Draws again, in place: persons and households by their numbers."""
 
     def persons(self, persons: Integers) -> None:
-        """Some persons."""
+        """Draw some persons."""
 
     def households(self, homes: Integers) -> None:
-        """Some households with all their persons."""
+        """Draw some households with all their persons."""
 
     def anew(self, homes: Integers) -> None:
-        """The same, from the whole model."""
+        """Draw the same households, from the whole model."""
 
 
 def keep_rules(
     drawn: SyntheticHouseholds, schema: Schema, redraw: Redraw, known: Mapping[str, Integers]
 ) -> SyntheticHouseholds:
-    """The households with every rule kept; `redrawn` says how many of them were changed."""
+    """Return the households with every rule kept; `redrawn` says how many of them were changed."""
     left, persons = breaking(drawn, schema, np.arange(len(drawn.sizes)))
     first = len(left)
     for attempt in range(PERSONS + HOUSEHOLDS + ANEW):
@@ -162,8 +162,8 @@ def keep_rules(
 
 
 def replace_broken(drawn: SyntheticHouseholds, schema: Schema, known: Mapping[str, int]) -> SyntheticHouseholds:
-    """The households with each that breaks a rule replaced by one that the search finds; `known` are the columns of
-    household attributes that stay.
+    """Return the households with each that breaks a rule replaced by one that the search finds; `known` are the columns
+    of household attributes that stay.
     """
     left, _ = breaking(drawn, schema, np.arange(len(drawn.sizes)))
     for home in left.tolist():
@@ -172,7 +172,9 @@ def replace_broken(drawn: SyntheticHouseholds, schema: Schema, known: Mapping[st
 
 
 def breaking(drawn: SyntheticHouseholds, schema: Schema, homes: Integers) -> tuple[Integers, Integers]:
-    """Which of some households break a rule, and which of their persons do, as far as rules are about persons."""
+    """Return which of some households break a rule, and which of their persons do, as far as rules are about
+    persons.
+    """
     rows, places = part(drawn, schema, homes)
     households, persons = np.zeros(len(homes), bool), np.zeros(len(places), bool)
     for rule in broken(rows):
@@ -183,7 +185,7 @@ def breaking(drawn: SyntheticHouseholds, schema: Schema, homes: Integers) -> tup
 
 
 def part(drawn: SyntheticHouseholds, schema: Schema, homes: Integers) -> tuple[Rows, Integers]:
-    """Some households as columns, and the places of their persons among all."""
+    """Return some households as columns, and the places of their persons among all."""
     sizes = drawn.sizes[homes].astype(np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     places = np.arange(starts[-1]) - np.repeat(starts[:-1] - drawn.offsets[homes], sizes)

@@ -62,11 +62,13 @@ class Evidence:
 
     @property
     def tables(self) -> list[Marginal]:
-        """The tables that something was measured of."""
+        """Return the tables that something was measured of."""
         return [*self.exact, *self.measured]
 
     def known(self, marginal: Marginal) -> Known | None:
-        """What is known of a table: from itself and from all that it is a sum of, weighted; None if nothing is."""
+        """Return what is known of a table: from itself and from all that it is a sum of, weighted; None if
+        nothing is.
+        """
         if marginal not in self._known:
             self._known[marginal] = self._found(marginal)
         return self._known[marginal]
@@ -114,7 +116,7 @@ class TableAccuracy:
 
 
 def table_accuracies(workload: Workload, answers: Sequence[NDArray[Any]], evidence: Evidence) -> list[TableAccuracy]:
-    """A row for each table of the workload, in its order; `answers` are counts of the real population."""
+    """Return a row for each table of the workload, in its order; `answers` are counts of the real population."""
     return [
         _accuracy(marginal, np.asarray(answer, dtype=np.float64), evidence)
         for marginal, answer in zip(workload, answers, strict=True)
@@ -122,7 +124,7 @@ def table_accuracies(workload: Workload, answers: Sequence[NDArray[Any]], eviden
 
 
 def _combined(measured: Sequence[Measured | MeasuredCell], schema: Schema) -> dict[Marginal, Measured]:
-    """One table for each that was measured, cell by cell weighted by the inverse of its variances."""
+    """Return one table for each that was measured, cell by cell weighted by the inverse of its variances."""
     sums: dict[Marginal, tuple[Floats, Floats]] = {}
     for part in measured:
         cells, values, variance = part.counts(schema)
@@ -144,7 +146,9 @@ def _combined(measured: Sequence[Measured | MeasuredCell], schema: Schema) -> di
 
 
 def summed(values: NDArray[Any], variance: NDArray[Any], fine: Marginal, coarse: Marginal) -> tuple[Floats, Floats]:
-    """The counts and variances of `coarse`, summed from those of `fine`; variances of independent noise add up."""
+    """Return the counts and variances of `coarse`, summed from those of `fine`; variances of independent noise
+    add up.
+    """
     axes, kept = fine.axes, coarse.axes
     gone = tuple(place for place, axis in enumerate(axes) if axis not in kept)
     left = [axis for axis in axes if axis in kept]
@@ -153,13 +157,13 @@ def summed(values: NDArray[Any], variance: NDArray[Any], fine: Marginal, coarse:
 
 
 def noise_reach(variance: NDArray[Any]) -> Floats:
-    """A bound on the noise of one whole number that holds with a chance of at least 95 %."""
+    """Return a bound on the noise of one whole number that holds with a chance of at least 95 %."""
     reach: Floats = np.where(variance > 0, TWO_SIDED * np.sqrt(variance) + CONTINUITY, 0.0)
     return reach
 
 
 def noise_rms(variance: float, number: int) -> float:
-    """A bound on the root mean square of `number` independent noises that holds with a chance of at least 95 %.
+    """Return a bound on the root mean square of `number` independent noises that holds with a chance of at least 95 %.
 
     It is zero where there is no noise.
     """
@@ -197,7 +201,7 @@ def _errors(answer: Floats, about: Known) -> tuple[float, float, float, float]:
 
 
 def _shared_with(marginal: Marginal, tables: Sequence[Marginal]) -> list[Marginal]:
-    """The sums of a table that are also sums of measured ones, as large as they can be."""
+    """Return the sums of a table that are also sums of measured ones, as large as they can be."""
     found: dict[Marginal, None] = {}
     for table in tables:
         shared = marginal.over([axis for axis in marginal.axes if axis in table.axes])

@@ -43,11 +43,11 @@ class Parts(NamedTuple):
 
     @property
     def required(self) -> dict[Marginal, Fraction]:
-        """All tables that are measured in any case, besides the first."""
+        """Return all tables that are measured in any case, besides the first."""
         return {**self.by_role, **self.structural, **self.asked}
 
     def limited(self, enough: Callable[[Marginal], float]) -> Parts:
-        """The same with no more than is `enough` for each one-way table by role; the sweep gets the rest."""
+        """Return the same with no more than is `enough` for each one-way table by role; the sweep gets the rest."""
         by_role = {table: min(part, Fraction(enough(table))) for table, part in self.by_role.items()}
         return self._replace(by_role=by_role, sweep=self.sweep + sum(self.by_role.values()) - sum(by_role.values()))
 
@@ -85,7 +85,9 @@ def parts_of_the_budget(schema: Schema, workload: Workload, neighbours: Househol
 
 
 def structural_weight(schema: Schema, table: Marginal) -> float:
-    """The square root of the cells, taken as neither few nor many: two sexes by two need less than ages by ages."""
+    """Return the square root of the cells, taken as neither few nor many: two sexes by two need less than ages
+    by ages.
+    """
     return sqrt(min(max(table.cells(schema), FEW_CELLS), MANY_CELLS))
 
 
@@ -103,7 +105,7 @@ class TableSelection:
     measured: frozenset[Marginal] = frozenset()
 
     def tables(self, candidates: Iterable[Marginal], budget: float) -> list[Marginal]:
-        """The tables to measure for `budget` together: all candidates, if each is then measured well enough.
+        """Return the tables to measure for `budget` together: all candidates, if each is then measured well enough.
 
         Otherwise costly persons tables are left to the rounds: one household can change them by far more than it
         changes the households tables of the same attributes, and the fit learns most of what they say from those and
@@ -136,8 +138,8 @@ class TableSelection:
         return ranked[:number], number == len(ranked)
 
     def noise(self, marginal: Marginal) -> float:
-        """What noise sums to, as a part of the whole, for a budget of 1; a household is in a cell for some persons
-        of it, here taken as half of them and at least one.
+        """Return what noise sums to, as a part of the whole, for a budget of 1; a household is in a cell for some
+        persons of it, here taken as half of them and at least one.
         """
         spread = sqrt(self.sensitivity(marginal).l2_squared / 2)
         persons = self.per_household
@@ -146,7 +148,7 @@ class TableSelection:
 
 
 def first_tables(schema: Schema) -> list[Marginal]:
-    """Households by their number of persons and by each attribute of theirs, persons by each of theirs."""
+    """Return households by their number of persons and by each attribute of theirs, persons by each of theirs."""
     return [
         SIZES,
         *(Marginal("households", (attribute.name,)) for attribute in schema.household if attribute.codes > 1),
@@ -155,8 +157,8 @@ def first_tables(schema: Schema) -> list[Marginal]:
 
 
 def helping_tables(schema: Schema) -> list[Marginal]:
-    """Households by their number of persons and one attribute of theirs: cheap, and they say how many persons live
-    where.
+    """Return households by their number of persons and one attribute of theirs: cheap, and they say how many persons
+    live where.
     """
     return [
         Marginal("households", (attribute.name,), size=True) for attribute in schema.household if attribute.codes > 1
@@ -164,7 +166,7 @@ def helping_tables(schema: Schema) -> list[Marginal]:
 
 
 def parts_of(marginals: Iterable[Marginal]) -> list[Marginal]:
-    """The tables over at least two, and fewer than all, of each table's attributes."""
+    """Return the tables over at least two, and fewer than all, of each table's attributes."""
     found: dict[Marginal, None] = {}
     for marginal in marginals:
         if marginal.roles or marginal.groups:
@@ -186,13 +188,13 @@ KINDS = (SIMPLE, BY_ROLE, STRUCTURAL, FURTHER)
 
 
 def kind_of(table: Marginal, schema: Schema) -> str:
-    """One of `KINDS`, by which a plan and a synthesis report their tables."""
+    """Return one of `KINDS`, by which a plan and a synthesis report their tables."""
     kinds = zip(KINDS, ((NUMBER, *first_tables(schema)), role_tables(schema), structural_tables(schema)), strict=False)
     return next((kind for kind, tables in kinds if replace(table, groups=()) in tables), FURTHER)
 
 
 def noise_by_kind(rows: Iterable[tuple[Marginal, float]], schema: Schema) -> dict[str, float]:
-    """The root mean square, over all counts of a kind's tables, of each table's noise or error on one count."""
+    """Return the root mean square, over all counts of a kind's tables, of each table's noise or error on one count."""
     sums: dict[str, tuple[float, int]] = dict.fromkeys(KINDS, (0.0, 0))
     for table, error in rows:
         kind, cells = kind_of(table, schema), table.cells(schema)
@@ -202,7 +204,7 @@ def noise_by_kind(rows: Iterable[tuple[Marginal, float]], schema: Schema) -> dic
 
 
 ASKED = "in the workload"
-TOTAL = "a total, of which shares are taken"
+TOTAL = "a total, as the base of shares"
 FIRST = "sizes or one attribute, on which all else builds"
 ROLES = "for the roles, so that households look like households"
 PART = "a part of a table of the workload, with less noise"
@@ -229,6 +231,6 @@ class MeasurementReasons:
         )
 
     def why(self, table: Marginal) -> str:
-        """One of `REASONS`: the first that holds."""
+        """Return one of `REASONS`: the first that holds."""
         whole = replace(table, groups=())
         return next((reason for tables, reason in self._reasons if table in tables or whole in tables), OTHER)

@@ -112,7 +112,7 @@ class Workload:
 
 
 def all_sets(schema: Schema, k: int = 3, *, smaller: bool = False, size: bool = False) -> Workload:
-    """Both tables of every set of `k` attributes; with `smaller` of every set of at most `k`.
+    """Return both tables of every set of `k` attributes; with `smaller` of every set of at most `k`.
 
     With `size` the number of persons is one more attribute of households. The table of households over no attribute
     at all is left out, because their number is public.
@@ -128,7 +128,8 @@ def all_sets(schema: Schema, k: int = 3, *, smaller: bool = False, size: bool = 
 
 
 def sampled_sets(schema: Schema, k: int, per_count: int, seed_text: str, *, size: bool = False) -> Workload:
-    """Both tables of `per_count` sets of `k` attributes for each number 0 … k of household attributes among them.
+    """Return both tables of `per_count` sets of `k` attributes for each number 0 … k of household attributes among
+    them.
 
     Where fewer sets exist all are taken. The sample depends on the schema and the seed text alone, which are public.
     """
@@ -147,7 +148,7 @@ def sampled_sets(schema: Schema, k: int, per_count: int, seed_text: str, *, size
 
 
 def named(schema: Schema, sets: Iterable[Sequence[str]]) -> Workload:
-    """Both tables of each set of attribute names; 'persons' names the number of persons in the household.
+    """Return both tables of each set of attribute names; 'persons' names the number of persons in the household.
 
     `role.attribute` names an attribute of the person in a role: 'head.age'. A set of such names and household
     attributes has one table, of households; with attributes of persons, those of the others, it has two.
@@ -184,7 +185,8 @@ def named(schema: Schema, sets: Iterable[Sequence[str]]) -> Workload:
 
 
 def default_workload(schema: Schema) -> Workload:
-    """All sets of up to three attributes, or as many as make about a thousand tables, and the sizes of households.
+    """Return all sets of up to three attributes, or as many as make about a thousand tables, and the sizes of
+    households.
 
     Sets of the larger numbers are sampled once there are too many; which ones depends on the schema alone.
     """
