@@ -38,7 +38,7 @@ SERIES = {
     ("mwem", "average"): "MWEM, average iterate, as printed",
     ("mwem", "last"): "MWEM, last iterate",
     ("h-gem", "averaged"): "H-GEM, as printed",
-    ("h-gem", "settled"): "H-GEM, trained until its residual stops falling",
+    ("h-gem", "converged"): "H-GEM, trained until its residual stops falling",
     (OURS, ""): OURS,
 }
 CLASSES = {"": "all queries", "household_": "households (Q_G)", "person_": "persons (Q_I)"}
@@ -51,7 +51,7 @@ COLUMNS = (
     *("data", "households", "queries", "unit", "method", "model", "epsilon", "delta", "rho", "run", "seed"),
     *(*ERRORS, "drawn_max_error", "drawn_mean_error", "rounds", "seconds", "processor_seconds", "residual"),
 )
-OPTIONS = {"h-gem": {"settled_batch": 1000}}
+OPTIONS = {"h-gem": {"converge_batch": 1000}}
 
 Column = tuple[Attribute, NDArray[Any]]
 

@@ -6,7 +6,7 @@
                                                               (lines of experiments.plausible may be added to the file)
 
 H-GEM and MWEM are this project's own, after their paper, without roles and rules: MWEM with 400 passes over its cells
-at the end (`settled`), for the sets called small alone, since it holds a number for every possible household. `mst` is
+at the end (`converged`), for the sets called small alone, since it holds a number for every possible household. `mst` is
 that of dpsynth on flattened households, `mst-persons` on persons as rows (see `experiments.flattened`): PYTHON is an
 interpreter that has dpsynth's dependencies, FOLDER a copy of its sources if it is not installed. The project's default
 is `tallytree-marginals`, as in `experiments.plausible` with roles and rules where a set has some.
@@ -43,7 +43,7 @@ from tallytree.tables.contingency import HouseholdCodes
 
 OURS = "tallytree-marginals"
 METHODS = ("mst", "mst-persons", "mwem", "h-gem", OURS)
-OPTIONS: dict[str, dict[str, Any]] = {"mwem": {"iterate": "settled"}}
+OPTIONS: dict[str, dict[str, Any]] = {"mwem": {"iterate": "converged"}}
 MADE_UP = "acs-small"
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from tests import prose
 from tests.prose import Text, breaches, messages, sentences, texts
 
 # How many breaches there may be, by kind of text: lower these numbers, do not raise them.
-MOST = {"page": 0, "docstring": 17, "message": 6, "help": 0}
+MOST = {"page": 0, "docstring": 0, "message": 0, "help": 0}
 
 
 def found_in(text, kind="page"):

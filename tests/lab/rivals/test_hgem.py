@@ -121,13 +121,13 @@ def test_further_training_leaves_a_smaller_residual_and_repeats_itself(monkeypat
     monkeypatch.setattr(network, "PASS", 5)
     monkeypatch.setattr(network, "HALVINGS", 2)
     model = Generator.start(SCHEMA, batch=40, seed_text="fit").fit(CELLS, HOUSEHOLDS, PERSONS, steps=3)
-    trained, again = (model.settled(CELLS, HOUSEHOLDS, PERSONS, batch=400) for _ in range(2))
+    trained, again = (model.converge(CELLS, HOUSEHOLDS, PERSONS, batch=400) for _ in range(2))
     wider = replace(model, batch=400)
     assert np.abs(errors_of(trained)).max() < np.abs(errors_of(wider)).max()
     assert np.array_equal(errors_of(trained), errors_of(again))
     assert len(trained.mixture.weights) == 400
     with pytest.raises(SpecError, match="nothing to fit"):
-        model.settled([], HOUSEHOLDS, PERSONS, batch=4)
+        model.converge([], HOUSEHOLDS, PERSONS, batch=4)
 
 
 def test_wrong_input_is_refused():

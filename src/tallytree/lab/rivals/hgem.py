@@ -155,7 +155,7 @@ class Generator:
             rounds=self.rounds + 1,
         )
 
-    def settled(
+    def converge(
         self,
         measured: Sequence[MeasuredCell],
         number_of_households: float,

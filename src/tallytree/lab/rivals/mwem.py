@@ -138,7 +138,7 @@ class Histogram:
         earlier = tuple(total + array for total, array in zip(self.earlier, self.cells, strict=True))
         return Histogram(self.schema, self.first, tuple(cells), earlier, self.rounds + 1)
 
-    def settled(
+    def converge(
         self, measured: Sequence[MeasuredCell], number_of_households: float, number_of_persons: float, *, passes: int
     ) -> Histogram:
         """So many more passes of updates over all measured cells, each in an order of its own; fewer once no share is

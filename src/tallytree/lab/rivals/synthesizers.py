@@ -31,7 +31,7 @@ from tallytree.synthesis.roles import slots
 from tallytree.synthesis.workload import Workload
 
 M = TypeVar("M", bound=Model)
-PASSES = 400  # over all measured cells, for the iterate `settled`
+PASSES = 400  # over all measured cells, for the iterate `converged`
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,22 @@ class MwemOptions:
     """`rounds` is T; `selecting` is α, the part of ε₀ that selects; `most_updates` is T_max; `totals_share` is the part
     of the budget for the numbers of persons and, if private, households; `empty` allows households without persons.
     `iterate` is the output: the paper's is the average of all iterates; the last one is nearer to the truth, and
-    `settled` is nearer still, after up to 400 more passes over all measured cells.
+    `converged` is nearer still, after up to 400 more passes over all measured cells.
     """
 
     rounds: int = 200
     selecting: float = 0.5
     most_updates: int = 100
     totals_share: float = 0.02
-    iterate: Literal["last", "average", "settled"] = "last"
+    iterate: Literal["last", "average", "converged"] = "last"
     empty: bool = False
 
     def __post_init__(self) -> None:
         _check_rounds(self.rounds, self.selecting, self.totals_share)
         if self.most_updates < 1:
             raise SpecError(f"most_updates must be at least 1, not {self.most_updates}")
-        if self.iterate not in ("last", "average", "settled"):
-            raise SpecError(f"iterate is 'last', 'average' or 'settled', not {self.iterate!r}")
+        if self.iterate not in ("last", "average", "converged"):
+            raise SpecError(f"iterate is 'last', 'average' or 'converged', not {self.iterate!r}")
 
     def check(self, schema: Schema) -> None:
         """Refuse a schema with more possible households than an explicit histogram holds."""
@@ -70,8 +70,8 @@ class MwemOptions:
 
         last = rounds.run(start, fit)
         models: dict[str, Model] = {"last": last, "average": last.average()}
-        if self.iterate == "settled":
-            models["settled"] = last.settled(rounds.measured, rounds.number, rounds.persons, passes=PASSES)
+        if self.iterate == "converged":
+            models["converged"] = last.converge(rounds.measured, rounds.number, rounds.persons, passes=PASSES)
         return rounds.fitted(self.iterate, models)
 
 
@@ -82,8 +82,8 @@ class HgemOptions:
     and, if private, households; `empty` allows households without persons; `seed_text` names the first weights.
 
     The output is the network with its weights averaged over the later half of the rounds, asked with one fixed batch
-    of noise. With `settled_batch` the output is the network after further training on all measured cells with batches
-    of that size, until its residual stops falling (`Generator.settled`). The paper does not have that.
+    of noise. With `converge_batch` the output is the network after further training on all measured cells with batches
+    of that size, until its residual stops falling (`Generator.converge`). The paper does not have that.
     """
 
     rounds: int = 100
@@ -96,7 +96,7 @@ class HgemOptions:
     totals_share: float = 0.02
     empty: bool = False
     seed_text: str = ""
-    settled_batch: int = 0
+    converge_batch: int = 0
 
     def __post_init__(self) -> None:
         _check_rounds(self.rounds, self.selecting, self.totals_share)
@@ -134,11 +134,11 @@ class HgemOptions:
 
         last = rounds.run(start, fit)
         models: dict[str, Model] = {"averaged": last.averaged(), "last": last}
-        if self.settled_batch:
-            models["settled"] = last.averaged().settled(
-                rounds.measured, rounds.number, rounds.persons, batch=self.settled_batch
+        if self.converge_batch:
+            models["converged"] = last.averaged().converge(
+                rounds.measured, rounds.number, rounds.persons, batch=self.converge_batch
             )
-        return rounds.fitted("settled" if self.settled_batch else "averaged", models)
+        return rounds.fitted("converged" if self.converge_batch else "averaged", models)
 
 
 def _check_rounds(rounds: int, selecting: float, totals_share: float) -> None:

@@ -124,7 +124,22 @@ class ReleaseContents:
         return is_small(self.hierarchy, len(self.sizes))
 
     def recommended(self, what: str, place: str, values: Sequence[str] = ()) -> Kind | None:
-        """Return the kind of interval to use for numbers of a level or a kind of area; `values` are of categories."""
+        """Return the kind of interval that is recommended for numbers of a level or a kind of area.
+
+        Parameters
+        ----------
+        what : str
+            The table: "counts", "entities" or "areas".
+        place : str
+            The level, or the kind of area.
+        values : list of str, optional
+            A value for each category; "all" stands for the sum over a category.
+
+        Returns
+        -------
+        {"guaranteed", "typical"} or None
+            The kind; None without intervals.
+        """
         level = f"{place}, {self.hierarchy.levels[0]}" if ALL in values else place
         return self.error_bars.recommended(what, level)
 
