@@ -6,8 +6,8 @@
                                                               (lines of experiments.plausible may be added to the file)
 
 H-GEM and MWEM are this project's own, after their paper, without roles and rules: MWEM with 400 passes over its cells
-at the end (`converged`), for the sets called small alone, since it holds a number for every possible household. `mst` is
-that of dpsynth on flattened households, `mst-persons` on persons as rows (see `experiments.flattened`): PYTHON is an
+at the end (`converged`), for the sets called small alone, since it holds a number for every possible household. `mst`
+is that of dpsynth on flattened households, `mst-persons` on persons as rows (see `experiments.flattened`): PYTHON is an
 interpreter that has dpsynth's dependencies, FOLDER a copy of its sources if it is not installed. The project's default
 is `tallytree-marginals`, as in `experiments.plausible` with roles and rules where a set has some.
 

@@ -54,7 +54,7 @@ def test_passes_over_all_cells_meet_those_of_earlier_rounds_too():
     first = MeasuredCell(Marginal("households", ("h1",)), (2,), 60.0, 1.0)
     second = MeasuredCell(Marginal("persons", ("h0",), ("p0",)), (0, 1), 84.0, 1.0)
     last = Histogram.start(SCHEMA).fit([first], HOUSEHOLDS, PERSONS).fit([first, second], HOUSEHOLDS, PERSONS)
-    settled = last.converge([first, second], HOUSEHOLDS, PERSONS, passes=400)
+    converged = last.converge([first, second], HOUSEHOLDS, PERSONS, passes=400)
 
     def missed(model):
         per_household = model.answers(Marginal("persons")).sum()
@@ -63,8 +63,8 @@ def test_passes_over_all_cells_meet_those_of_earlier_rounds_too():
             abs(model.answers(second.marginal)[0, 1] / per_household - 84 / PERSONS),
         )
 
-    assert missed(settled) < 1e-5 < missed(last)
-    assert sum(cells.sum() for cells in settled.cells) == pytest.approx(1)
+    assert missed(converged) < 1e-5 < missed(last)
+    assert sum(cells.sum() for cells in converged.cells) == pytest.approx(1)
     assert last.converge([], HOUSEHOLDS, PERSONS, passes=400).cells[0].tolist() == last.cells[0].tolist()
 
 
