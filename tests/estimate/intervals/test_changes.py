@@ -21,11 +21,12 @@ from tallytree.estimate.intervals.changes import (
     percent_changes,
 )
 from tallytree.estimate.intervals.guaranteed import SumBounds
-from tallytree.estimate.intervals.linear import MeasuredView, entity_weights, estimate_sums, linear_estimate, ratio
+from tallytree.estimate.intervals.linear import MeasuredView, entity_weights, estimate_sums, ratio
 from tallytree.estimate.intervals.tails import MOST_COPIES, Errors, Noise, chances_beyond, quantile
 from tallytree.estimate.intervals.unions import Unions
 from tallytree.lab.truth import Truth, seeded_measurements
 from tallytree.mechanisms import MECHANISMS
+from tests.estimate.intervals.test_linear import sum_of
 
 PLAIN = Rule()
 laws = st.tuples(
@@ -142,7 +143,7 @@ def test_many_sums_are_those_of_the_one_engine_for_a_single_sum(seed, public, na
     old, new = (estimate_sums(one, by_size, alone(tree)) for one in (first, second))
     change = new.minus(old)
     for region in range(len(tree)):
-        one, other = (linear_estimate(MeasuredView.of(each), [region], [2, 3, 4]) for each in (first, second))
+        one, other = (sum_of(MeasuredView.of(each), [region], [2, 3, 4]) for each in (first, second))
         apart = other.minus(one)
         assert change.errors.variance[region] <= apart.variance * (1 + 1e-9)
         assert change.errors.reach(0.025)[region] <= apart.half_width() * (1 + 1e-9)
@@ -176,7 +177,7 @@ def test_the_relative_change_is_the_ratio_of_the_single_sums():
     published = 100 * (new.values / old.values - 1)
     lower, upper = percent_changes(old, new, published)
     for region in range(len(first.hierarchy)):
-        one, other = (linear_estimate(MeasuredView.of(each), [region], [1, 2, 3, 4]) for each in (first, second))
+        one, other = (sum_of(MeasuredView.of(each), [region], [1, 2, 3, 4]) for each in (first, second))
         found = ratio(other, one)
         assert math.isclose(lower[region], 100 * (found.lower - 1), rel_tol=1e-2, abs_tol=0.05)
         assert math.isclose(upper[region], 100 * (found.upper - 1), rel_tol=1e-2, abs_tol=0.05)

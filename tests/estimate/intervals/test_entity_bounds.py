@@ -77,7 +77,7 @@ def test_they_are_the_linear_estimates_of_every_region(case):
     measurements = seeded_measurements(truth, plan, "one")
     low, high = entity_ends(measurements, 0.025)
     for region in range(len(truth.hierarchy)):
-        found = linear.entities(linear.MeasuredView.of(measurements), [region])
+        found = linear.linear_sum(linear.MeasuredView.of(measurements), [region], linear.entity_weights(measurements))
         value, half = max(found.estimate, 0.0), found.half_width(0.95)  # moved into what is possible
         ends = max(value - half, 0.0), value + half
         assert (low[region], high[region]) == pytest.approx((np.ceil(ends[0]), np.floor(ends[1])), abs=1)

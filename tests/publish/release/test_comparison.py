@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 import tallytree as tt
 from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.changes import FLAGS
-from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, linear_estimate
+from tallytree.estimate.intervals.linear import LinearSum, MeasuredView
 from tallytree.publish.release.comparability import check_comparable
 from tallytree.publish.release.comparison import Comparison
 from tallytree.publish.release.region_pairs import Pairing
 from tallytree.tables import GroupSizes, Sealed
+from tests.estimate.intervals.test_linear import sum_of
 from tests.oracles.example import made_up
 from tests.oracles.trees import random_tree
 from tests.publish.release.test_categories import KINDS, MORE, group_sizes
@@ -54,7 +55,7 @@ def test_intervals_are_those_of_the_engine_for_one_region_and_size():
     old, new = released(1), released(2)
     (row,) = rows(tt.compare(old, new, level="county"), region="4", question="size 2")
     region = old.hierarchy.index["4"]
-    one, other = (linear_estimate(MeasuredView.of(each.measurements), [region], [2]) for each in (old, new))
+    one, other = (sum_of(MeasuredView.of(each.measurements), [region], [2]) for each in (old, new))
     change: LinearSum = other.minus(one)
     low, high = change.estimate - change.half_width(), change.estimate + change.half_width()
     assert low - 1 <= min(row["lower"], row["change"]) <= low + 0.05 * (high - low) + 1
@@ -226,7 +227,7 @@ def test_a_split_followed_by_a_merge_is_compared_as_the_union():
     assert areas["1a;2"]["old_region"] == "1;2"
     assert areas["1a;2"]["before"] == old.estimate(["1", "2"], typical=False).released
     sums = [
-        linear_estimate(MeasuredView.of(one.measurements), [one.hierarchy.index[leaf] for leaf in leaves], [1, 2, 3])
+        sum_of(MeasuredView.of(one.measurements), [one.hierarchy.index[leaf] for leaf in leaves], [1, 2, 3])
         for one, leaves in ((old, ["1", "2"]), (new, ["1a", "2"]))
     ]
     change = sums[1].minus(sums[0])

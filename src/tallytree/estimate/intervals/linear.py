@@ -17,7 +17,7 @@ c = Σ_j d_j / (K + 1).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -26,10 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallytree.core.arrays import Floats, Integers
-from tallytree.core.errors import ReleaseError, SpecError
+from tallytree.core.errors import ReleaseError
 from tallytree.core.names import briefly
 from tallytree.core.progress import Tell, nobody
-from tallytree.domain.hierarchy import Hierarchy
 from tallytree.estimate.intervals.interval import checked_level
 from tallytree.estimate.intervals.tails import Errors, Noise
 from tallytree.estimate.intervals.unions import Unions
@@ -343,22 +342,18 @@ class Ratio:
         return math.isfinite(self.lower) and math.isfinite(self.upper)
 
 
-def linear_estimate(view: MeasuredView, regions: Iterable[int], sizes: Iterable[int]) -> LinearSum:
-    """Estimate how many groups of the given sizes lie in the union of the given regions (indices of the hierarchy).
+def linear_sum(view: MeasuredView, regions: Sequence[int], by_size: Floats) -> LinearSum:
+    """Estimate Σ by_size · count over disjoint regions; it is exact where it follows from public totals.
 
-    A region within another given region counts once. The last size stands for all larger ones. Unknown regions or sizes
-    and empty sums are refused with a SpecError.
+    `by_size` runs from 0 to K + 1 and ends in 0. The last size K stands for all larger ones.
     """
-    facts = view.measurements
-    wanted = _checked_sizes(sizes, range(facts.first_size, facts.max_size + 1))
-    by_size = np.zeros(facts.max_size + 2)
-    by_size[wanted] = 1.0
-    return _summed(view, _union(regions, facts.hierarchy), by_size)
-
-
-def entities(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
-    """Estimate Σ size · count in the union of regions, truncated: the last size counts as itself."""
-    return _summed(view, _union(regions, view.measurements.hierarchy), entity_weights(view.measurements))
+    columns, of_total = _column_weights(view, by_size)
+    totals = view.measurements.region_totals
+    constant = 0.0 if totals is None else float(of_total * totals[list(regions)].sum())
+    weights = view.law.region_sum(regions)
+    used = np.flatnonzero(columns)
+    estimate = constant + float(view.law.measurement_weights(weights) @ (view.values[:, used] @ columns[used]))
+    return LinearSum((Term(view, weights, columns),), estimate)
 
 
 def entity_weights(measurements: Measurements) -> Floats:
@@ -366,15 +361,6 @@ def entity_weights(measurements: Measurements) -> Floats:
     by_size = np.arange(measurements.max_size + 2, dtype=np.float64)
     by_size[-1] = 0.0
     return by_size
-
-
-def groups(view: MeasuredView, regions: Iterable[int]) -> LinearSum:
-    """Estimate how many groups lie in the union of regions; exact, with variance 0, if totals are public."""
-    facts, named = view.measurements, list(regions)
-    if facts.region_totals is None:
-        return linear_estimate(view, named, range(facts.first_size, facts.max_size + 1))
-    union = _union(named, facts.hierarchy)
-    return LinearSum((), float(facts.region_totals[union].sum()))
 
 
 def ratio(numerator: LinearSum, denominator: LinearSum, *, level: float = 0.95) -> Ratio:
@@ -412,22 +398,11 @@ def fieller(top: Any, bottom: Any, of_top: Any, of_bottom: Any, covariance: Any,
 # -------------------------------------------------------------------- how a sum is made
 
 
-def _summed(view: MeasuredView, union: list[int], by_size: Floats) -> LinearSum:
-    """Return Σ by_size[s] · count[s] over regions; `by_size` runs from 0 to K + 1 and ends in 0."""
-    columns, of_total = _column_weights(view, by_size, shifted=False)
-    totals = view.measurements.region_totals
-    constant = 0.0 if totals is None else float(of_total * totals[union].sum())
-    weights = view.law.region_sum(union)
-    used = np.flatnonzero(columns)
-    estimate = constant + float(view.law.measurement_weights(weights) @ (view.values[:, used] @ columns[used]))
-    return LinearSum((Term(view, weights, columns),), estimate)
-
-
-def _column_weights(view: MeasuredView, by_size: Floats, *, shifted: bool = True) -> tuple[Floats, float]:
+def _column_weights(view: MeasuredView, by_size: Floats) -> tuple[Floats, float]:
     """Return the weights of the measured columns, and that of the public total, in Σ by_size · count.
 
     With public totals the counts of all sizes add up to a known number. So the most frequent weight may be taken off
-    all sizes (`shifted`), where that leaves less noise.
+    all sizes, where that leaves less noise.
     """
     facts = view.measurements
     if view.view == "at_least":
@@ -438,7 +413,7 @@ def _column_weights(view: MeasuredView, by_size: Floats, *, shifted: bool = True
         return with_total(columns), 0.0
     each, times = np.unique(columns, return_counts=True)
     usual = float(each[np.argmax(times)])
-    if not shifted or facts.region_totals is None or np.sum((columns - usual) ** 2) >= np.sum(columns**2):
+    if facts.region_totals is None or np.sum((columns - usual) ** 2) >= np.sum(columns**2):
         return columns, 0.0
     return columns - usual, usual
 
@@ -469,31 +444,3 @@ def _distinct_columns(on_columns: Floats) -> tuple[Floats, NDArray[np.int64]]:
     signs = np.sign(on_columns[np.argmax(on_columns != 0, axis=0), np.arange(on_columns.shape[1])])
     found, counts = np.unique((on_columns * signs).T, axis=0, return_counts=True)
     return found, counts.astype(np.int64)
-
-
-def _union(regions: Iterable[int], hierarchy: Hierarchy) -> list[int]:
-    """Return the regions without those that lie within another of them; refuse an empty list and unknown regions."""
-    named = set(regions)
-    if not named:
-        raise SpecError("the sum is empty: no region was given; name at least one")
-    for region in named:
-        if isinstance(region, bool) or not isinstance(region, int | np.integer) or not 0 <= region < len(hierarchy):
-            raise SpecError(f"there is no region {region!r}; expected an index from 0 to {len(hierarchy) - 1}")
-    outer = []
-    for region in sorted(int(each) for each in named):
-        above = int(hierarchy.parents[region])
-        while above >= 0 and above not in named:
-            above = int(hierarchy.parents[above])
-        if above < 0:
-            outer.append(region)
-    return outer
-
-
-def _checked_sizes(sizes: Iterable[int], known: range) -> list[int]:
-    wanted = sorted(set(sizes))
-    if not wanted:
-        raise SpecError("the sum is empty: no size was given; name at least one")
-    for size in wanted:
-        if isinstance(size, bool) or size not in known:
-            raise SpecError(f"there is no size {size!r}; sizes run from {known[0]} to {known[-1]}, the last or more")
-    return [int(size) for size in wanted]

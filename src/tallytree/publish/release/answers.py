@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -30,6 +30,7 @@ from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.size_distribution import Statistic
 from tallytree.estimate.intervals.unions import Unions
+from tallytree.publish.about import About
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import truncation
@@ -231,11 +232,13 @@ class _Answering:
         if self._is_public(question) and (public := self._public(question.one)) is not None:
             kept = "" if release.made_by.keeps_totals else f", which {release.mechanism} keeps for the root only"
             notes.append(f"The public number of {release.about.groups} there is {public:,}{kept}.")
-        for region in dict.fromkeys((*question.one.regions, *(question.other.regions if question.other else ()))):
+        for region in dict.fromkeys(region for each in question.sums for region in each.regions):
             if len(notes) < MOST_NOTES and (found := self._disagreement(region)):
                 notes.append(found)
         if self._released(question) is None:
-            notes.append(f"The released {_divisor(question)} is zero, so there is no released value.")
+            notes.append(
+                f"The released {_divisor(question, self.release.about)} is zero, so there is no released value."
+            )
         return notes
 
     def _limits(self, question: ResolvedQuery, found: _Found) -> list[str]:
@@ -243,7 +246,9 @@ class _Answering:
         last, ends = self.release.sizes[-1], found.ends
         if not found.bounded and ends is not None:
             within = "." if math.isinf(ends[1]) else f" beyond its possible values, {ends[0]:g} to {ends[1]:g}."
-            return [f"The {_divisor(question)} may be zero, so the measurements do not bound the answer{within}"]
+            return [
+                f"The {_divisor(question, self.release.about)} may be zero, so the measurements do not bound the answer{within}"
+            ]
         at_last = question.kind in SIZE_KINDS and ends is not None and ends[1] == last
         return [f"A size of {last} stands for {size_label(last, last)}."] if at_last else []
 
@@ -286,26 +291,19 @@ class _Answering:
 
     def _sums(self, question: ResolvedQuery) -> list[LinearSum]:
         """Return the unbiased estimates of a query's sums, all from the same measurements."""
-        asked = [question.one] if question.other is None else [question.one, question.other]
-        over = self._over_all if all(each.over_all is not None for each in asked) else None
-        if over is None:
-            return [self._linear(self._view, each) for each in asked]
-        return [self._linear(over, replace(each, regions=each.over_all or ())) for each in asked]
+        over = self._over_all if all(each.over_all is not None for each in question.sums) else None
+        return [
+            linear.linear_sum(self._view, each.regions, self._by_size(each))
+            if over is None
+            else linear.linear_sum(over, each.over_all or (), self._by_size(each))
+            for each in question.sums
+        ]
 
-    def _linear(self, view: MeasuredView, wanted: Sum) -> LinearSum:
-        """Return the unbiased estimate of a sum; with public totals, long sums are the total minus the rest."""
-        sizes, totals = self.release.sizes, view.measurements.region_totals
-        if wanted.entities:
-            return linear.entities(view, wanted.regions)
-        if len(wanted.sizes) == len(sizes):
-            return linear.groups(view, wanted.regions)
-        direct = linear.linear_estimate(view, wanted.regions, wanted.sizes)
-        if totals is None:
-            return direct
-        rest = linear.linear_estimate(view, wanted.regions, sorted(set(sizes) - set(wanted.sizes)))
-        if rest.variance >= direct.variance:
-            return direct
-        return LinearSum((), float(totals[list(wanted.regions)].sum())).minus(rest)
+    def _by_size(self, wanted: Sum) -> Floats:
+        """Return the weights of the sizes 0 … K + 1 in a sum."""
+        found = np.zeros(self.release.sizes[-1] + 2)
+        found[list(wanted.sizes)] = wanted.sizes if wanted.entities else 1
+        return found
 
     def _guaranteed(self, question: ResolvedQuery, released: float | None) -> _Found:
         """Return the guaranteed interval, and the unbiased estimate if there is one."""
@@ -368,17 +366,14 @@ class _Answering:
 
     def _bounded(self, question: ResolvedQuery) -> list[Ends]:
         """Return ends of a query's sums that hold jointly; those that are not public share the error probability."""
-        wanted = [question.one] if question.other is None else [question.one, question.other]
-        every = [not one.entities and len(one.sizes) == len(self.release.sizes) for one in wanted]
-        public = [self._public(one) if whole else None for one, whole in zip(wanted, every, strict=True)]
+        every = [not one.entities and len(one.sizes) == len(self.release.sizes) for one in question.sums]
+        public = [self._public(one) if whole else None for one, whole in zip(question.sums, every, strict=True)]
         error, found = (1 - self.confidence) / max(1, public.count(None)), list[Ends]()
-        for one, known in zip(wanted, public, strict=True):
+        for one, known in zip(question.sums, public, strict=True):
             if known is not None:
                 found.append((known, known))
                 continue
-            by_size = np.zeros(self.release.sizes[-1] + 2)
-            by_size[list(one.sizes)] = one.sizes if one.entities else 1
-            ends = self._sum_bounds.of(by_size, Unions.of_regions([one.regions]), error)
+            ends = self._sum_bounds.of(self._by_size(one), Unions.of_regions([one.regions]), error)
             assert ends is not None  # numbers of groups and of entities always have bounds
             found.append((max(0.0, float(ends[0][0])), max(0.0, float(ends[1][0]))))
         return found
@@ -477,7 +472,9 @@ class _Answering:
             return self._of_cell(typical_rows(found, self.release.measurements), question.cell)
         deviations = found.deviations[number]
         if released is None or not math.isfinite(deviations[0]):
-            notes.append(f"The {_divisor(question)} was zero in some replicates, so the typical interval is unbounded.")
+            notes.append(
+                f"The {_divisor(question, self.release.about)} was zero in some replicates, so the typical interval is unbounded."
+            )
             return self._bounds(question)
         if question.statistic is not None:
             at_least, sizes = question.one.at_least(self.release.counts), self.release.sizes
@@ -490,7 +487,7 @@ class _Answering:
             return self._possible(question, (released - half, released + half), released)
         # One group more or less is always typical, even where no replicate showed it.
         first, counts = self.release.sizes.start, self.release.counts
-        one, other = (each.of(counts, first) for each in (question.one, question.other) if each is not None)
+        one, other = (each.of(counts, first) for each in question.sums)
         if question.kind == "ratio" and math.isfinite(logarithmic):
             spread = math.exp(max(found.factor * logarithmic, math.log1p(1 / one)))
             return self._possible(question, (released / spread, released * spread), released)
@@ -515,6 +512,7 @@ def _quotient(one: Ends, other: Ends) -> Ends:
     return (one[0] / other[1] if other[1] else 0.0), (one[1] / other[0] if other[0] else math.inf)
 
 
-def _divisor(question: ResolvedQuery) -> str:
+def _divisor(question: ResolvedQuery, about: About) -> str:
     """Return the number that must not be zero, in words."""
-    return "denominator" if question.other else f"number of {'entities' if question.kind == 'gini' else 'groups'}"
+    counted = about.entities if question.kind == "gini" else about.groups
+    return "denominator" if question.other else f"number of {counted}"

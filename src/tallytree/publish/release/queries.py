@@ -338,6 +338,11 @@ class ResolvedQuery:
     statistic: Statistic | None = None
 
     @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Return its sums."""
+        return (self.one,) if self.other is None else (self.one, self.other)
+
+    @property
     def cell(self) -> tuple[int, int] | None:
         """Return row and size if the query is about a single cell of the table."""
         alone = self.kind == "sum" and self.row is not None and len(self.one.sizes) == 1
