@@ -30,7 +30,6 @@ from tallytree.estimate.intervals.interval import Intervals, Kind, checked_level
 from tallytree.estimate.intervals.linear import LinearSum, MeasuredView, no_guarantee, no_linear
 from tallytree.estimate.intervals.size_distribution import Statistic
 from tallytree.estimate.intervals.unions import Unions
-from tallytree.publish.about import About
 from tallytree.publish.release.answer import Answer
 from tallytree.publish.release.contents import ReleaseContents
 from tallytree.publish.release.descriptions import truncation
@@ -236,9 +235,7 @@ class _Answering:
             if len(notes) < MOST_NOTES and (found := self._disagreement(region)):
                 notes.append(found)
         if self._released(question) is None:
-            notes.append(
-                f"The released {_divisor(question, self.release.about)} is zero, so there is no released value."
-            )
+            notes.append(f"The released {self._divisor(question)} is zero, so there is no released value.")
         return notes
 
     def _limits(self, question: ResolvedQuery, found: _Found) -> list[str]:
@@ -246,11 +243,15 @@ class _Answering:
         last, ends = self.release.sizes[-1], found.ends
         if not found.bounded and ends is not None:
             within = "." if math.isinf(ends[1]) else f" beyond its possible values, {ends[0]:g} to {ends[1]:g}."
-            return [
-                f"The {_divisor(question, self.release.about)} may be zero, so the measurements do not bound the answer{within}"
-            ]
+            return [f"The {self._divisor(question)} may be zero, so the measurements do not bound the answer{within}"]
         at_last = question.kind in SIZE_KINDS and ends is not None and ends[1] == last
         return [f"A size of {last} stands for {size_label(last, last)}."] if at_last else []
+
+    def _divisor(self, question: ResolvedQuery) -> str:
+        """Return the number that must not be zero, in words."""
+        about = self.release.about
+        counted = about.entities if question.kind == "gini" else about.groups
+        return "denominator" if question.other else f"number of {counted}"
 
     def _disagreement(self, region: int) -> str:
         """Return a note on a region whose own measurements differ from its counts by more than noise explains."""
@@ -473,7 +474,7 @@ class _Answering:
         deviations = found.deviations[number]
         if released is None or not math.isfinite(deviations[0]):
             notes.append(
-                f"The {_divisor(question, self.release.about)} was zero in some replicates, so the typical interval is unbounded."
+                f"The {self._divisor(question)} was zero in some replicates, so the typical interval is unbounded."
             )
             return self._bounds(question)
         if question.statistic is not None:
@@ -510,9 +511,3 @@ def _reach(found: LinearSum, chance: float) -> Ends:
 def _quotient(one: Ends, other: Ends) -> Ends:
     """Return the ends of a ratio from those of two sums that hold jointly."""
     return (one[0] / other[1] if other[1] else 0.0), (one[1] / other[0] if other[0] else math.inf)
-
-
-def _divisor(question: ResolvedQuery, about: About) -> str:
-    """Return the number that must not be zero, in words."""
-    counted = about.entities if question.kind == "gini" else about.groups
-    return "denominator" if question.other else f"number of {counted}"
