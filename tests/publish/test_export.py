@@ -5,6 +5,7 @@ import re
 from datetime import date
 
 import csvw
+import numpy as np
 import pyarrow as pa
 import pytest
 import sdmx
@@ -18,6 +19,7 @@ from tallytree.publish import formats
 from tallytree.publish import sdmx as own_sdmx
 from tallytree.publish.formats import FORMATS
 from tallytree.publish.release import table_layout as partition
+from tallytree.tables import GroupSizes, Sealed
 from tests.publish.release.test_categories import TREE, TWO, microdata
 
 NASTY = '=cmd|"<b>&\x1b[31m\n☃'
@@ -70,6 +72,11 @@ def exported(release, to, folder):
     return folder / to
 
 
+def cubes(release):
+    """The exported tables whose numbers are in the release's own tables."""
+    return [table for table in formats.exported_tables(release) if table.name != "averages"]
+
+
 def numbers(release, cube):
     """The number and the ends of intervals of every row that has them, by the codes of its dimensions."""
     of = cube.name.partition("_")[0]
@@ -88,8 +95,8 @@ def numbers(release, cube):
 def test_sdmx_reads_the_structure_and_every_observation(release, tmp_path):
     folder = exported(release, "sdmx-csv", tmp_path)
     message = sdmx.read_sdmx(folder / "structure.xml")
-    assert set(message.dataflow) == {cube.name.upper() for cube in formats.cubes(release)}
-    for cube in formats.cubes(release):
+    assert set(message.dataflow) == {*(cube.name.upper() for cube in cubes(release)), "AVERAGES"}
+    for cube in cubes(release):
         flow = message.dataflow[cube.name.upper()]
         check_observations(release, cube, flow, sdmx.read_sdmx(folder / f"{cube.name}.csv", structure=flow).data[0])
 
@@ -123,7 +130,7 @@ def check_observations(release, cube, flow, data):
 
 def test_a_json_stat_reader_reads_every_value(release, tmp_path):
     folder = exported(release, "json-stat", tmp_path)
-    for cube in formats.cubes(release):
+    for cube in cubes(release):
         text = (folder / f"{cube.name}.json").read_text(encoding="utf-8")
         frame = pyjstat.Dataset.read(text).write("dataframe", naming="id")
         *keys, measure = json.loads(text)["id"]
@@ -146,6 +153,52 @@ def test_a_json_stat_document_has_labels_units_and_what_lies_in_what(release, tm
     assert found["role"] == {"geo": ["region"], "metric": ["measure"]}
 
 
+def with_an_empty_region():
+    """Medians and means of "B" are undefined."""
+    tree = tt.Hierarchy.from_levels({"county": ["A", "B"]}, ["county"])
+    totals = np.array([900, 0])
+    sizes = GroupSizes(tree, 3, Sealed(np.array([[0, 400, 300, 200], [0, 0, 0, 0]])), leaf_totals=totals)
+    return tt.release(sizes, budget=tt.Budget(epsilon=1), unit="one_entity", intervals="none")
+
+
+@pytest.mark.parametrize("make", [with_an_empty_region, by_two, plain])
+def test_medians_and_means_are_exported_with_the_intervals_of_their_queries(make, tmp_path):
+    release = make()
+    for to in FORMATS:
+        release.export(tmp_path / to, to=to)
+    assert is_valid(tmp_path / "csvw")
+    [table] = [each for each in formats.exported_tables(release) if each.name == "averages"]
+    rows, names = table.whole().to_pylist(), release.rows.categories
+    assert len(rows) == len(release.rows)
+    values = json.loads((tmp_path / "json-stat/averages.json").read_text(encoding="utf-8"))["value"]
+    flow = sdmx.read_sdmx(tmp_path / "sdmx-csv/structure.xml").dataflow["AVERAGES"]
+    observed = sdmx.read_sdmx(tmp_path / "sdmx-csv/averages.csv", structure=flow).data[0].obs
+    group = csvw.TableGroup.from_file(tmp_path / "csvw/csv-metadata.json")
+    [listed] = [each for each in group.tables if each.url.string == "averages.csv"]
+    width = len(table.given)
+    cells = table.cells_of(table.whole()).tolist()
+    for row, cell, other in zip(rows, cells, listed, strict=True):
+        by = {name: row[name] for name in names}
+        for kind, step in (("median", 0), ("mean", 1e-4)):
+            answer = release.ask(tt.Query(kind, row["region"], by=by), typical=False)
+            assert row[kind] == (None if answer.released is None else pytest.approx(answer.released, abs=step / 2))
+            (low, high), ends = answer.guaranteed, (row[f"{kind}_lower"], row[f"{kind}_upper"])
+            assert low - step <= ends[0] <= low
+            assert high <= ends[1] <= high + step
+        numbers_ = [row[each.name] for each in table.given]
+        assert values[cell * width : (cell + 1) * width] == numbers_
+        exact = list(other.values())[-len(table.measures) :]
+        assert [None if one is None else float(one) for one in exact] == [row[each.name] for each in table.measures]
+    defined = [row["median"] for row in rows if row["median"] is not None]
+    assert [int(one.value) for one in observed] == defined
+    assert (len(defined) < len(rows)) == (make is with_an_empty_region)
+
+
+def test_averages_of_too_many_regions_are_left_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(formats, "MOST_AVERAGES", 3)
+    assert "averages.csv" not in plain(intervals="none").export(tmp_path / "out", to="csvw")
+
+
 def is_valid(folder):
     """Does a CSVW validator find tables, kinds of values and keys in order?"""
     try:
@@ -160,7 +213,7 @@ def test_a_csvw_reader_finds_it_valid_and_reads_every_row(release, tmp_path):
     group = csvw.TableGroup.from_file(folder / "csv-metadata.json")
     tables = {table.url.string.removesuffix(".csv"): table for table in group.tables}
     names = ["counts", "entities", *(["areas"] if release.areas else [])]
-    assert set(tables) == {*names, "regions"}
+    assert set(tables) == {*names, "averages", "regions"}
     assert group.common_props.get("dc:temporal", "") == release.about.reference_date
     for name in names:
         expected = release.table(of=name)

@@ -10,6 +10,9 @@ the whole document in memory, so large releases are refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,17 +23,24 @@ from tallytree.core.arguments import told
 from tallytree.core.errors import ReleaseError, SpecError
 from tallytree.core.names import did_you_mean
 from tallytree.core.progress import Progress, Stage, silent
+from tallytree.domain.histogram import size_label
 from tallytree.publish.folder import write_json, write_whole
+from tallytree.publish.release.answers import answer_queries
 from tallytree.publish.release.contents import ReleaseContents
+from tallytree.publish.release.queries import Query, QueryKind
 from tallytree.publish.release.release_statement import privacy_note, public_totals
 from tallytree.publish.release.table_layout import REGIONS_CSV, region_table
-from tallytree.publish.table import Key, Measure, Table, for_spreadsheets
+from tallytree.publish.table import LABELS, Key, Measure, Table, for_spreadsheets
 
 Format = Literal["sdmx-csv", "json-stat", "csvw", "xlsx"]
 FORMATS: tuple[str, ...] = get_args(Format)
 METADATA = "csv-metadata.json"  # the file name that the standard prescribes
 LARGEST_SIZE = 2**31 - 1
 MOST_VALUES = 5_000_000  # of a JSON-stat document
+MOST_AVERAGES = 2_000  # rows of the table of averages
+AVERAGES: Mapping[QueryKind, int] = {"median": 0, "mean": 4}  # and their decimals
+ENDS = ("", "_lower", "_upper")
+WHOLE: tuple[Callable[[float], int], ...] = (round, floor, ceil)  # how a number and the ends are rounded
 MEASURE = "measure"  # the dimension whose categories are the number and the ends of its intervals
 
 
@@ -48,22 +58,65 @@ def export(release: ReleaseContents, directory: Path, *, to: str, progress: Prog
         from tallytree.publish.sdmx import write_sdmx_csv
         from tallytree.publish.workbook import write_workbook
 
-        write = {
+        write: Callable[..., tuple[str, ...]] = {
             "sdmx-csv": write_sdmx_csv,
             "json-stat": write_json_stat,
             "csvw": write_csvw,
             "xlsx": write_workbook,
         }[to]
-        written.extend(write(release, folder, progress))
+        tables = {"tables": exported_tables(release)} if to == "sdmx-csv" else {}
+        written.extend(write(release, folder, progress, **tables))
         return written
 
     write_whole(directory, fill)
     return tuple(written)
 
 
-def cubes(release: ReleaseContents) -> tuple[Table, ...]:
-    """Return the tables that have a row for every combination of codes: counts, entities, and each kind of area."""
-    return release.counts_table, release.entity_table, *release.area_tables
+def exported_tables(release: ReleaseContents) -> tuple[Table, ...]:
+    """Return the tables by codes: counts, entities, each kind of area, and averages."""
+    return release.counts_table, release.entity_table, *release.area_tables, *averages_tables(release)
+
+
+def averages_tables(release: ReleaseContents) -> tuple[Table, ...]:
+    """Return the table of median and mean sizes with guaranteed intervals, if there are not too many regions.
+
+    It is in exports only: `query` computes the same numbers from the other tables and the measurements.
+    """
+    rows, ids, last = release.rows, release.hierarchy.regions.ids, release.sizes[-1]
+    places = [(region, dict(zip(rows.categories, values, strict=True))) for region in ids for values in rows.values]
+    if len(places) > MOST_AVERAGES:
+        return ()
+    columns: dict[str, Sequence[float | None]] = {}
+    for kind, digits in AVERAGES.items():
+        queries = [Query(kind, region, by=by) for region, by in places]
+        found = answer_queries(release, queries, confidence=release.error_bars.confidence, typical=False)
+        ends, scale = [one.guaranteed or (None, None) for one in found], 10**digits
+        values = [one.released for one in found], [low for low, _ in ends], [high for _, high in ends]
+        for end, some, whole in zip(ENDS, values, WHOLE, strict=True):
+            columns[f"{kind}{end}"] = [None if one is None else whole(one * scale) / scale for one in some]
+
+    def measure(name: str, digits: int) -> Measure:
+        level = None if name in AVERAGES else release.error_bars.confidence
+        text = f"{LABELS[name]}; empty without groups; {last} stands for {size_label(last, last)}"
+        given = level is None or any(value is not None for value in columns[name])
+        return Measure(name, text, "entities", given, level, digits, optional=True)
+
+    def rows_of(block: range, zeros: bool) -> dict[str, Any]:
+        import pyarrow as pa
+
+        del zeros  # every region has a row
+        some = {name: pa.array(values[block.start : block.stop], pa.float64()) for name, values in columns.items()}
+        return {**rows.keys(np.arange(block.start, block.stop)), **some}
+
+    made = replace(
+        release.entity_table,
+        name="averages",
+        title=f"{release.title}: median and mean sizes",
+        description="The median and the mean size of the groups in every region",
+        measures=tuple(measure(f"{kind}{end}", digits) for kind, digits in AVERAGES.items() for end in ENDS),
+        rows=rows_of,
+    )
+    return (made,)
 
 
 def described(release: ReleaseContents) -> str:
@@ -75,10 +128,10 @@ def described(release: ReleaseContents) -> str:
 
 
 def write_csvw(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
-    """Write counts, entities and regions with their metadata and return the file names."""
+    """Write counts, entities, regions, areas and averages with their metadata and return the file names."""
     regions = region_table(release.hierarchy, public_totals(release.measurements), REGIONS_CSV)
     areas = [release.areas_table] if release.areas else []
-    tables = release.counts_table, release.entity_table, regions, *areas
+    tables = release.counts_table, release.entity_table, regions, *areas, *averages_tables(release)
     for table in tables:
         _write(table, folder / f"{table.name}.csv", progress)
     write_json(
@@ -129,7 +182,8 @@ def _key(key: Key) -> dict[str, Any]:
 
 
 def _number(measure: Measure) -> dict[str, Any]:
-    found = _column(measure.name, {"base": "integer", "minimum": 0}, measure.description, required=measure.given)
+    kind = {"base": "number" if measure.decimals else "integer", "minimum": 0}
+    found = _column(measure.name, kind, measure.description, required=measure.given and not measure.optional)
     found["schema:unitText"] = measure.unit
     if measure.confidence is not None:
         found["schema:description"] = f"confidence level: {measure.confidence}"
@@ -164,7 +218,7 @@ def variable(name: str) -> str:
 
 def write_json_stat(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Write one document per table and return the file names."""
-    found = cubes(release)
+    found = exported_tables(release)
     values = max(table.cells * len(table.given) for table in found)
     if values > MOST_VALUES:
         raise ReleaseError(
@@ -199,7 +253,7 @@ def document(table: Table, release: ReleaseContents) -> dict[str, Any]:
                 "category": {
                     "index": [measure.name for measure in given],
                     "label": {measure.name: measure.label for measure in given},
-                    "unit": {measure.name: {"base": measure.unit, "decimals": 0} for measure in given},
+                    "unit": {measure.name: {"base": measure.unit, "decimals": measure.decimals} for measure in given},
                     "note": {measure.name: [measure.description] for measure in given},
                 },
             },
@@ -227,12 +281,12 @@ def _dimension(dimension: Key) -> dict[str, Any]:
     return {"label": dimension.description, "category": category}
 
 
-def _values(table: Table) -> NDArray[np.int64]:
-    """Return the numbers as `[cells, measures]`, the last dimension moving fastest."""
-    found = np.full((table.cells, len(table.given)), -1, dtype=np.int64)
+def _values(table: Table) -> NDArray[Any]:
+    """Return the numbers as `[cells, measures]`, the last dimension moving fastest; None for those that are missing."""
+    found = np.full((table.cells, len(table.given)), -1, dtype=object)
     for rows in table.batches(zeros=True):
         cell = table.cells_of(rows)
         for column, measure in enumerate(table.given):
-            found[cell, column] = rows[measure.name].to_numpy()
-    assert found.size == 0 or found.min() >= 0  # every cell has a row, and no number is negative
+            found[cell, column] = rows[measure.name].to_pylist()
+    assert not (found == -1).any()  # every cell has a row, and no number is negative
     return found

@@ -65,10 +65,11 @@ class Flow:
         return (*self.dimensions, *([TIME] if self.time else []), *self.attributes, self.value)
 
 
-def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -> tuple[str, ...]:
-    """Write one file of observations per table and a structure file for both; return the file names."""
-    found = (release.counts_table, release.entity_table, *release.area_tables)
-    most = max(table.cells for table in found)
+def write_sdmx_csv(
+    release: ReleaseContents, folder: Path, progress: Progress, tables: Sequence[Table]
+) -> tuple[str, ...]:
+    """Write one file of observations per table and a structure file for all; return the file names."""
+    most = max(table.cells for table in tables)
     if most > MOST_OBSERVATIONS:
         raise ReleaseError(
             f"this release has {most:,} observations; SDMX-CSV writes every cell, so the limit is "
@@ -78,8 +79,8 @@ def write_sdmx_csv(release: ReleaseContents, folder: Path, progress: Progress) -
     about = release.about
     stated = [f"{name}: {text}." for name, text in (("Source", about.source), ("Licence", about.licence)) if text]
     note = " ".join([*([about.description] if about.description else []), privacy_note(release.measurements), *stated])
-    flows = [_flow(table, note, about.reference_date) for table in found]
-    for table, flow in zip(found, flows, strict=True):
+    flows = [_flow(table, note, about.reference_date) for table in tables]
+    for table, flow in zip(tables, flows, strict=True):
         names.append(f"{table.name}.csv")
         _write(table, flow, folder / names[-1], progress)
     write_structure(flows, release.title, about, folder / STRUCTURE)
@@ -130,7 +131,10 @@ def _flow(table: Table, note: str, time: str) -> Flow:
         ),
         value=Component("OBS_VALUE", table.measures[0].description),
         attributes=(
-            *(Component(ids[measure.name], measure.description) for measure in table.given[1:]),
+            *(
+                Component(ids[measure.name], measure.description, kind="Decimal" if measure.decimals else "Integer")
+                for measure in table.given[1:]
+            ),
             Component(ids["unit_measure"], "unit of OBS_VALUE", ((_unit(table), table.measures[0].unit, ""),)),
             Component(ids["conf_level"], "level of confidence of the intervals", kind="Decimal"),
         ),
@@ -154,9 +158,10 @@ def _write(table: Table, flow: Flow, path: Path, progress: Progress) -> None:
     import pyarrow.csv
 
     writer, done = None, 0
-    for rows in table.batches(zeros=True):
+    for every in table.batches(zeros=True):
         progress(Stage(f"writing {path.name}", done, table.cells))
-        done += rows.num_rows
+        done += every.num_rows
+        rows = every.filter(every[table.measures[0].name].is_valid())  # an undefined value is no observation
         keys = {
             component.name: _as_codes(rows[dimension.name])
             for component, dimension in zip(flow.dimensions, table.dimensions, strict=True)

@@ -39,6 +39,12 @@ LABELS = {
     "upper": "upper end, guaranteed",
     "typical_lower": "lower end, typical",
     "typical_upper": "upper end, typical",
+    "median": "median size",
+    "median_lower": "lower end of the median size, guaranteed",
+    "median_upper": "upper end of the median size, guaranteed",
+    "mean": "mean size, large groups capped",
+    "mean_lower": "lower end of the mean size, guaranteed",
+    "mean_upper": "upper end of the mean size, guaranteed",
 }
 
 
@@ -63,13 +69,15 @@ class Key:
 
 @dataclass(frozen=True)
 class Measure:
-    """A column of integers: what it holds, and its unit. `given` is false if the release has no such numbers."""
+    """A column of numbers: what it holds, and its unit. `given` is false if the release has no such numbers."""
 
     name: str
     description: str
     unit: str
     given: bool = True
     confidence: float | None = None  # of ends of intervals
+    decimals: int = 0
+    optional: bool = False  # some rows have no number
 
     @property
     def label(self) -> str:
@@ -144,7 +152,12 @@ class Table:
                     pa.field(key.name, pa.int32() if key.whole else pa.string(), metadata=described(key))
                     for key in self.keys
                 ),
-                *(pa.field(measure.name, pa.int64(), metadata=described(measure)) for measure in self.measures),
+                *(
+                    pa.field(
+                        measure.name, pa.float64() if measure.decimals else pa.int64(), metadata=described(measure)
+                    )
+                    for measure in self.measures
+                ),
             ]
         )
 

@@ -132,7 +132,10 @@ def test_on_a_phone_every_number_is_on_the_screen_with_its_interval(opened, with
                     assert box["x"] + box["width"] <= width, table
     assert " to " in page.locator("#below tbody tr td.n").first.inner_text()
     assert " to " in page.locator("#area-list tbody tr td.n").first.inner_text()
-    assert page.locator("#area-list tbody tr").first.locator("td.n").last.inner_text().count(" to ") == 1
+    average, median = page.locator("#area-list tbody tr").first.locator("td.n").all()[-2:]
+    assert average.inner_text().count(" to ") == 1
+    assert not median.is_visible()  # the region's own line has it
+    assert "the median size" in page.locator("#region-facts").inner_text()
 
 
 def test_a_table_that_is_wider_than_the_screen_says_so_and_keeps_its_first_column(opened, with_areas):
@@ -169,6 +172,11 @@ def test_lists_are_sorted_and_searched(opened, with_areas):
         assert shown == sorted(totals.values(), reverse=not again)
         assert sorted(shown) == sorted(order)
     assert page.locator("#area-list th").nth(2).get_attribute("aria-sort") == "ascending"
+    made, first = with_areas[0], page.locator("#area-list tbody tr").first
+    answer = made.ask(tt.Query("median", {area.name: area for area in made.areas}[first.locator("th").inner_text()]))
+    low, high = map(answer.shown, answer.guaranteed)
+    ends = low if low == high else f"{low} to {high}"
+    assert first.locator("td.n").last.inner_text().split() == [*answer.shown(answer.released).split(), *ends.split()]
     page.click("#area-list thead button >> nth=0")
     names = page.locator("#area-list tbody th").all_inner_texts()
     assert names[1:4] == ["District 0", "District 1", "District 2"]

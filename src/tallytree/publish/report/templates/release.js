@@ -119,7 +119,7 @@ function placeColumns() {
     { title: groups, value: (place) => total(place, slot), text: whole, ends: (place) => some("groups", place, whole) },
     { title: entities, value: (place) => data.entities[place][slot], text: whole, ends: (place) => { const ends = entityEnds(place, slot); return ends ? between(ends) : ""; } },
     { title: "average size", value: (place) => total(place, slot) ? size(place) : -1, text: average, ends: (place) => some("mean", place, (end) => average(end / 100)) },
-    { title: "median size", value: (place) => data.medians[place][slot], text: sizeText, ends: (place) => some("median", place, sizeText) },
+    { title: "median size", roomy: true, value: (place) => data.medians[place][slot], text: sizeText, ends: (place) => some("median", place, sizeText) },
   ];
 }
 
@@ -151,7 +151,7 @@ function makeList(id, caption) {
     const widest = columns.map((column) => column.bar ? items.reduce((sum, item) => Math.max(sum, column.value(item)), 1) : 0);
     const head = document.createElement("tr");
     columns.forEach((column, place) => {
-      const cell = element("th", undefined, column.bar ? "draw" : place ? "n" : "");
+      const cell = element("th", undefined, column.bar ? "draw" : column.roomy ? "n roomy" : place ? "n" : "");
       cell.scope = "col";
       if (column.bar) cell.append(element("span", column.title, "roomy"));
       else {
@@ -169,7 +169,7 @@ function makeList(id, caption) {
       columns.forEach((column, place) => {
         if (column.cell) return row.append(column.cell(item));
         if (column.bar) return row.append(bar(column.value(item), widest[place]));
-        const cell = numberCell(column.text(column.value(item))), ends = column.ends(item);
+        const cell = numberCell(column.text(column.value(item)), column.roomy && "roomy"), ends = column.ends(item);
         if (ends) cell.append(element("small", ends));
         row.append(cell);
       });
