@@ -169,11 +169,9 @@ class SumBounds:
         sizes = np.flatnonzero(by_size)
         runs = np.split(sizes, np.flatnonzero(np.diff(sizes) > 1) + 1)
         firsts, lasts = np.array([run[0] for run in runs]), np.array([run[-1] for run in runs])
-        # A run is the difference of two `at_least` counts, each with two bounds; T[0] and T[K + 1] are known exactly.
-        used = 2 * int(np.count_nonzero(firsts) + np.count_nonzero(lasts < measurements.max_size))
 
-        def ends_of(part: float) -> tuple[Floats, Floats]:
-            low, high = run_ends(self._at_least(part / max(used, 1)), measurements, firsts, lasts)
+        def ends_of(part: float) -> tuple[Floats, Floats]:  # a run is the difference of two, each with two bounds
+            low, high = run_ends(self._at_least(part / (4 * len(runs))), measurements, firsts, lasts)
             return low.astype(np.float64).sum(axis=1), high.astype(np.float64).sum(axis=1)
 
         return _add_ends(ends_of, unions, measurements, error)
