@@ -58,14 +58,14 @@ def export(release: ReleaseContents, directory: Path, *, to: str, progress: Prog
         from tallytree.publish.sdmx import write_sdmx_csv
         from tallytree.publish.workbook import write_workbook
 
-        write: Callable[..., tuple[str, ...]] = {
+        writers: dict[str, Callable[..., tuple[str, ...]]] = {
             "sdmx-csv": write_sdmx_csv,
             "json-stat": write_json_stat,
             "csvw": write_csvw,
             "xlsx": write_workbook,
-        }[to]
+        }
         tables = {"tables": exported_tables(release)} if to == "sdmx-csv" else {}
-        written.extend(write(release, folder, progress, **tables))
+        written.extend(writers[to](release, folder, progress, **tables))
         return written
 
     write_whole(directory, fill)
