@@ -327,7 +327,7 @@ def killed(*_, **__):
     [
         ("privacy.ledger.Ledger.reserve", "", 0),
         ("privacy.run._answered", "is spent. No measurement was published", 1),
-        ("publish.run_folder.RunFolder.put", "is spent. No measurement was published", 1),
+        ("publish.run_folder.RunFolder.write_over", "is spent. No measurement was published", 1),
         ("privacy.ledger.Ledger.commit", "is spent. The measurements are stored in", 1),
         ("publish.release.release_run.estimate_release", "is spent. The measurements are stored in", 1),
         ("publish.folder.put_in_place", "is spent. The measurements are stored in", 1),
@@ -398,7 +398,7 @@ def test_a_kill_while_the_folder_of_a_finished_run_is_removed_leaves_the_release
 def test_a_folder_begun_without_a_ledger_does_not_keep_the_next_run_from_paying(folder, here, paying, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("tallytree.publish.run_folder.RunFolder.give_up", lambda _: None)
-        patch.setattr("tallytree.publish.run_folder.RunFolder.put", killed)
+        patch.setattr("tallytree.publish.run_folder.RunFolder.write_over", killed)
         here("release", "release.toml", "--out", "mine", "--no-ledger", code=9)
     here("release", "release.toml", "--out", "mine")
     assert len(paying().spendings) == 1

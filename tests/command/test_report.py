@@ -153,10 +153,8 @@ def test_a_plan_has_a_page_of_what_each_budget_buys(typed, folder):
         "plan", "release.toml", "--mechanism", "joint-cumulative", "--report", "plan.html"
     )
     html = (folder / "plan.html").read_text(encoding="utf-8")
-    assert html.count('<table class="level">') == 3
-    assert html.count('<table class="traded">') == 3
-    assert "ε = 0.25" in html
-    assert "ε = 1 (the spec’s)" in html
+    for words in ("Privacy budget ε", "How accurate each level would be", "Goals", "The spec"):
+        assert words in html
     goals = "--suggest", "county within 20 at 95%", "--report", "plan.html"
     assert "leave out --suggest" in typed("plan", "release.toml", *goals, code=2)
 

@@ -126,7 +126,9 @@ def test_a_synthesis_keeps_the_rules_and_verify_finds_files_that_do_not(folder):
     assert 0 <= statement["structure"]["accepted"] <= 1
     measured = [tt.Marginal.from_json(table).describe() for table in statement["measured"]]
     assert "households by own age of head, own age of spouse" in measured
-    assert "persons other than head by own age of head by relation and own age" in measured
+    assert any(
+        words.startswith("persons other than head by own age of head by relation and own age") for words in measured
+    )
     questions = (folder / "made" / "questions.csv").read_text(encoding="utf-8")
     assert '"head.own age"' in questions.replace('""', '"')
 
@@ -161,7 +163,9 @@ def test_what_is_planned_is_what_is_measured(folder):
     [plan] = json.loads(run("plan", folder / "keep.toml", "--json").output)
     schema = spec.public_schema()
     made = tt.synthesize(spec.read(), budget=spec.budget, workload=spec.chosen_workload(schema), options=spec.options)
-    rounds = [(past.request["table"], str(past.cost)) for past in made.rounds if past.request["kind"] == "measure"]
+    tables = [past for past in made.rounds if past.request["kind"] == "measure"]
+    ungrouped = [{name: part for name, part in past.request["table"].items() if name != "groups"} for past in tables]
+    rounds = [(table, str(past.cost)) for table, past in zip(ungrouped, tables, strict=True)]
     planned = [(row["table"], row["rho"]) for row in plan["measured"]]
     assert rounds[: len(planned)] == planned
 

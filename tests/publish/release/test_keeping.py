@@ -93,10 +93,12 @@ def test_a_kill_after_reserving_is_gone_on_from_and_paid_once(tmp_path, made, le
         elif where == "keeping":
             patch.setattr(run_folder, "write_measurements", kill)
         elif where == "syncing":
-            patch.setattr(RunFolder, "put", lambda kept, *_: (kept.write("spec.json", {}), kill()))
+            patch.setattr(RunFolder, "write_over", lambda kept, *_: (kept.write("spec.json", {}), kill()))
         else:
             patch.setattr(
-                RunFolder, "put", lambda kept, found, _: (save_measurements(found, kept.folder / "room"), kill())
+                RunFolder,
+                "write_over",
+                lambda kept, room, found, *_: (save_measurements(found, kept.folder / room), kill()),
             )
         with pytest.raises(Killed):
             made()
@@ -293,12 +295,12 @@ def test_the_room_that_is_taken_is_enough(tmp_path, mechanism, epsilon):
 def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp_path, made, monkeypatch):
     steps = []
     inode = {}
-    put, sync, fsync, replace = RunFolder.put, run_folder.sync, os.fsync, run_folder.Path.replace
+    write_over, sync, fsync, replace = RunFolder.write_over, run_folder.sync, os.fsync, run_folder.Path.replace
 
-    def watched(kept, found, progress):
+    def watched(kept, *given):
         inode["room"] = (kept.folder / "room").stat().st_ino
         steps.clear()
-        put(kept, found, progress)
+        write_over(kept, *given)
         inode["file"] = (kept.folder / "measurements.parquet").stat().st_ino
         assert steps[-3:] == ["fsync", "room", "sync kept"]
 
@@ -314,7 +316,7 @@ def test_measurements_are_written_over_the_room_and_synced_before_they_count(tmp
             del steps[-2]
 
     monkeypatch.setattr(run_folder, "sync", synced)
-    monkeypatch.setattr(RunFolder, "put", watched)
+    monkeypatch.setattr(RunFolder, "write_over", watched)
     made()
     assert inode["room"] == inode["file"]
 

@@ -23,6 +23,7 @@ from tallytree import (
     resume,
     verify,
 )
+from tallytree.domain.categories import Categories
 from tallytree.mechanisms import MECHANISMS, choose
 from tallytree.mechanisms.count_of_counts import MATCHED, METHODS
 from tallytree.privacy import Neighbours
@@ -133,11 +134,12 @@ def test_auto_takes_the_view_that_needs_less_noise():
 
     assert chosen(one_entity()) == chosen(one_entity(), True) == "tallytree"
     assert chosen(one_entity(), rows_per_entity=3) == "tallytree"
-    assert chosen(one_entity(), quantity_bound=5) == "pgsr-hierarchical-dp"
-    assert chosen(one_entity(), True, quantity_bound=5) == "joint-counts"
-    assert chosen(one_group()) == "pgsr-hierarchical-dp"
-    assert chosen(one_group(), True) == "joint-counts"
-    with pytest.raises(SpecError, match="unknown mechanism 'topdwn'; did you mean 'topdown'"):
+    assert chosen(one_entity(), quantity_bound=5) == chosen(one_group()) == chosen(one_group(), True) == "tallytree"
+    members = {"categories": Categories.of({"tenure": ["a", "b"]}, "members")}
+    assert chosen(one_entity(), quantity_bound=5, **members) == "pgsr-hierarchical-dp"
+    assert choose("auto", Neighbours(one_group(), 65, False)).name == "pgsr-hierarchical-dp"
+    assert choose("auto", Neighbours(one_group(), 65, True)).name == "joint-counts"
+    with pytest.raises(SpecError, match="unknown mechanism 'topdwn'; did you mean 'TopDown'"):
         choose("topdwn", Neighbours(one_entity(), 10, False))
 
 
