@@ -230,5 +230,5 @@ def test_an_attribute_cannot_be_the_region_and_a_category():
 
 
 def test_a_release_without_categories_takes_none():
-    with pytest.raises(SpecError, match="no category of the release; it has none"):
+    with pytest.raises(SpecError, match="not a category of the release; it has none"):
         made(by={"tenure": "tenure"})

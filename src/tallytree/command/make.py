@@ -187,8 +187,8 @@ def _explain_completeness(out: Path, release_id: str) -> Iterator[None]:
         yield
     except BrokenPipeError:  # nobody reads the output, which is not an error
         raise
-    except (OSError, ReleaseError) as error:
-        why = getattr(error, "strerror", error)
+    except (OSError, MemoryError, ReleaseError) as error:
+        why = "out of memory" if isinstance(error, MemoryError) else getattr(error, "strerror", error)
         raise ReleaseError(
             f"the system stopped the command ({why}) after {out} was complete. Its budget is spent. "
             f"Check it with:\n  {shlex.join(_verify_command(out, release_id))}"

@@ -31,7 +31,7 @@ from tallytree.publish.microdata.synthesis_statement import SynthesisContents, d
 from tallytree.publish.run_folder import Published, save_published
 from tallytree.publish.statement import guarantee
 from tallytree.publish.untrusted import opened
-from tallytree.synthesis.model import Measured, SyntheticHouseholds
+from tallytree.synthesis.model import SyntheticHouseholds
 from tallytree.synthesis.sampling import Tally
 from tallytree.synthesis.table_accuracy import Evidence, How, TableAccuracy, noise_reach, table_accuracies
 from tallytree.synthesis.table_selection import kind_of, noise_by_kind
@@ -200,8 +200,9 @@ def _write_households(
     schema = synthesis.schema
     homes, people = as_tables(SyntheticHouseholds.of_sizes(schema, np.zeros(0, np.int32)), schema)
     tally, written, again = Tally(synthesis.workload), 0, 0
-    whole = dict.fromkeys(part.marginal for part in synthesis.fitted.measured if isinstance(part, Measured))
-    measured = Tally(Workload(schema, tuple(whole))) if whole else None
+    known = synthesis.evidence.measured.values()
+    whole = tuple(part.marginal for part in known if np.isfinite(part.variance).all())
+    measured = Tally(Workload(schema, whole)) if whole else None
     with (
         pq.ParquetWriter(folder / HOUSEHOLDS, homes.schema) as home_file,
         pq.ParquetWriter(folder / PERSONS, people.schema) as person_file,
