@@ -57,7 +57,7 @@ from tallytree.synthesis.workload import Workload
 DEFAULT = "tallytree-marginals"
 CLOSE = 1.3  # times the misfit that noise explains: a second mixture that is further off is not taken
 PUBLIC_VARIANCE = 0.25  # a public table weighs in the fit as if it had this part of the least noise's variance
-PART_OF_STEPS = 3  # a round's fit usually stops after a third of its steps
+PART_OF_STEPS = 5  # a round's fit usually stops after a fifth to a third of its steps
 ZEROS_APART = 0.004  # the most that a cell of zeros is taken to be apart from zero, as a part of all households
 
 

@@ -199,8 +199,10 @@ def test_the_spec_can_be_taken_and_says_what_was_chosen(opened, folder, path):
     of = [row for row in rows if row["split"] == "leaves"]
     for value, row, tolerance in zip(shown(page, 5), of, stated(page), strict=True):
         assert abs(value - row["emd"]) <= 3 * tolerance["emd"] / 100 * max(row["emd"], 1)
+    from playwright.sync_api import expect
+
     page.click("#copy")
-    page.wait_for_function("document.getElementById('copied').textContent === 'Copied.'")
+    expect(page.locator("#copied")).to_have_text("Copied.")
 
 
 def test_the_example_has_the_error_bars_of_its_level(opened, path):

@@ -127,12 +127,12 @@ def test_the_default_can_be_the_mean_of_mixtures_that_are_fitted_to_the_same_tab
     assert not np.array_equal(three.model.sizes[len(first) : 2 * len(first)], one.model.sizes)
 
 
-def check_foreseen(told):
-    """The work of all fits is foreseen within a factor of 2, in steps times tables, which take about the same time."""
+def foreseen_part(told):
+    """The work of all fits that was foreseen first, in steps times tables, as a part of what it was."""
     foreseen = [stage for stage in told if stage.of]  # nothing is said during the first, short fit
     assert told[0].of == 0
     assert [stage.done for stage in foreseen] == sorted(stage.done for stage in foreseen)
-    assert 0.5 <= foreseen[0].of / told[-1].done <= 2
+    return foreseen[0].of / told[-1].done
 
 
 @pytest.mark.parametrize("mixtures", [1, 2])
@@ -141,15 +141,20 @@ def test_the_work_of_all_fits_is_foreseen(mixtures, options):
     told = []
     given = {"mixtures": mixtures, "components": 10, **options}
     method().run(seeded(rho="20"), WORKLOAD, options=given, progress=told.append)
-    check_foreseen(told)
+    assert 0.5 <= foreseen_part(told) <= 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rho", ["0.1", "0.5"])
 def test_the_work_of_all_fits_of_many_tables_is_foreseen(rho):
-    told = []
-    synthesize(made_up("acs-small", scale=0.3).households(), budget=Budget(rho=rho), progress=told.append)
-    check_foreseen([stage for stage in told if stage.doing.startswith("fitting")])
+    """Within a factor of 2 on average; noise decides when a fit stops, and single runs differ by a fifth."""
+    parts = []
+    for _ in range(8):
+        told = []
+        synthesize(made_up("acs-small", scale=0.3).households(), budget=Budget(rho=rho), progress=told.append)
+        parts.append(foreseen_part([stage for stage in told if stage.doing.startswith("fitting")]))
+    assert 0.5 <= np.exp(np.log(parts).mean()) <= 2
+    assert 0.25 <= min(parts) <= max(parts) <= 4
 
 
 def test_a_mixture_that_does_not_come_close_to_the_tables_is_not_taken():
