@@ -147,7 +147,7 @@ class Chain:
     # ---------------------------------------------------------------- the file
 
     def _make(self) -> None:
-        """Make an empty file, for its owner, with an anchor that says so; one that is there stays as it is."""
+        """Make an empty file for its owner alone, with an anchor that says so. An existing file stays as it is."""
         if os.path.exists(self.path):
             return
         if self._anchor() not in (None, (0, START)):

@@ -48,7 +48,7 @@ class Variant:
 
     @property
     def possible(self) -> bool:
-        """Can such a household be at all? Persons at places beyond every possible size do not matter."""
+        """Return whether such a household can exist. Persons at places beyond every possible size do not matter."""
         most = int(np.flatnonzero(self.sizes)[-1]) if self.sizes.any() else 0
         there = all(flags[:most].any(axis=1).all() for flags in self.person.values())
         return bool(self.sizes.any()) and there and all(flags.any() for flags in self.household.values())

@@ -304,7 +304,7 @@ def resume(
 ) -> Release:
     """Finish an interrupted release from the measurements that its folder holds.
 
-    It spends nothing more. What `release` was given as `about` is kept.
+    It spends nothing more, and keeps what `release` was given as `about`.
 
     Parameters
     ----------
