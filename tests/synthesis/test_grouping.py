@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tallytree.core.errors import SpecError
 from tallytree.domain.edit_rules import Attribute, Below, Role, Structure
 from tallytree.domain.schema import Marginal, Schema
-from tallytree.synthesis.grouping import NOISE_OF_PAIRS, NOISE_OF_PERSONS, group_values, one_way_tables
+from tallytree.synthesis.grouping import NOISE_PART, group_values, one_way_tables
 from tallytree.synthesis.model import Measured
 from tallytree.synthesis.table_accuracy import Evidence, table_accuracies
 from tallytree.synthesis.table_selection import MEAN_SIZE
@@ -55,7 +55,7 @@ def counted(table, known):
 
 
 def most_noise(table, known):
-    return (NOISE_OF_PAIRS if table.of == "households" else NOISE_OF_PERSONS) * counted(table, known)
+    return NOISE_PART * counted(table, known)
 
 
 @settings(max_examples=60, deadline=None)

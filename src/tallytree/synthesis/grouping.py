@@ -19,8 +19,7 @@ from tallytree.synthesis.roles import key_attributes
 from tallytree.synthesis.table_selection import MEAN_SIZE
 
 FEWEST = 3  # groups that an axis must have for two of them to be merged
-NOISE_OF_PAIRS = 0.3  # of what a table counts, that its noise may sum to: a table of households
-NOISE_OF_PERSONS = 0.3  # the same for a table of persons
+NOISE_PART = 0.3  # of what a table counts, that its noise may sum to
 
 OneWay = Mapping[Marginal, Floats]  # noisy one-way tables
 Merged = tuple[float, int, int, int]  # the joint share of two groups, the axis, and the two groups
@@ -48,7 +47,7 @@ def group_values(schema: Schema, table: Marginal, deviation: Callable[[Marginal]
     known = [np.maximum(one_way[one], 0.0) for one in one_way_tables(table)]
     shares = [counts / max(float(counts.sum()), 1.0) for counts in known]
     groups: list[Integers] = [np.arange(len(counts)) for counts in known]
-    allowed = (NOISE_OF_PAIRS if table.of == "households" else NOISE_OF_PERSONS) * _counted(table, known)
+    allowed = NOISE_PART * _counted(table, known)
     found = table
     while MEAN_SIZE * deviation(found) * prod(found.shape(schema)) > allowed:
         candidates = [one for axis in range(len(groups)) for one in _mergers(schema, table, axis, groups[axis], shares)]
@@ -67,7 +66,7 @@ def _as_groups(groups: Integers) -> tuple[int, ...]:
 
 
 def _counted(table: Marginal, known: list[Floats]) -> float:
-    """About how much a table counts: what all of its roles have; of persons, those who are in none of them."""
+    """Return about how much a table counts: what all of its roles have; of persons, those in none of the roles."""
     first, last = len(table.household), len(table.household) + len(table.roles)
     sums = [float(counts.sum()) for counts in known]
     if table.of == "persons" and table.person:

@@ -97,8 +97,7 @@ def test_other_groups_are_found_even_if_the_statement_was_made_to_fit(saved, tmp
     folder = shutil.copytree(saved, tmp_path / "copy")
     statement = json.loads((folder / "privacy.json").read_text())
     rows = grouped_rounds(statement)
-    if place >= len(rows):
-        pytest.skip("fewer tables are in groups")
+    place %= len(rows)  # noise decides how many tables are in groups; at least one is
     before = json.dumps(rows[place]["table"])
     regroup(rows[place]["table"])
     after = rows[place]["table"]
