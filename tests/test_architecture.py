@@ -346,7 +346,7 @@ MOST_CODE_LINES = {
     "privacy": 3_129,
     "estimate": 4_917,
     "mechanisms": 1_897,
-    "synthesis": 2_478,
+    "synthesis": 2_477,
     "planning": 1_588,
     "publish": 9_086,
     "demo": 168,
